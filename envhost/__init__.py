@@ -1,0 +1,1 @@
+"""Host reinforcement learning environments over WebSocket sessions."""

@@ -1,0 +1,35 @@
+"""`python -m envhost`: the commands, and the one place where errors become exit statuses."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .commands.probe import probe
+from .commands.serve import serve
+from .errors import EnvhostError
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def commands() -> None:
+    """Host reinforcement learning environments over WebSocket sessions."""
+
+
+commands.add_command(serve)
+commands.add_command(probe)
+
+
+def main() -> None:
+    """Run a command; a user's mistake is one line on standard error and exit status 2."""
+    try:
+        commands(prog_name="envhost")
+    except EnvhostError as error:
+        click.echo(f"envhost: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""From an entrypoint's name to the factory that a server serves.
+
+Owns the rule of what an entrypoint may return: an `EnvironmentFactory`, shared by all sessions, or
+an environment (an object with `async` reset, step, state and close), made anew for each session.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from .config import ServerConfig
+from .environment import Description, Environment, EnvironmentFactory, load_callable
+from .errors import ConfigError
+
+__all__ = ["make_factory"]
+
+_METHODS = ("reset", "step", "state", "close")
+
+
+def make_factory(config: ServerConfig) -> EnvironmentFactory:
+    """Return the factory that a server's entrypoint and its options name.
+
+    Raises:
+        ConfigError: No such entrypoint, options that it does not take, or a wrong result.
+    """
+    name, options = config.entrypoint, dict(config.env_config)
+    make = load_callable(name)
+    parameters = inspect.signature(make).parameters
+    if "unsafe_no_sandbox" in options:
+        raise ConfigError("unsafe_no_sandbox is no option of an environment: --unsafe-no-sandbox")
+    if "unsafe_no_sandbox" in parameters:
+        options["unsafe_no_sandbox"] = config.unsafe_no_sandbox
+    try:
+        inspect.signature(make).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"entrypoint {name}: --env-config does not fit: {error}") from None
+    first = make(**options)
+    if isinstance(first, EnvironmentFactory):
+        return first
+    missing = [
+        method
+        for method in _METHODS
+        if not inspect.iscoroutinefunction(getattr(first, method, None))
+    ]
+    if missing:
+        raise ConfigError(
+            f"entrypoint {name}: expected an environment with async reset, step, state and close, "
+            f"got {type(first).__name__}, where {', '.join(missing)} is missing or not async"
+        )
+    return _PlainFactory(name, make, options, first)
+
+
+class _PlainFactory:
+    """Call an entrypoint once for each session; the first environment proved that it can."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[..., Environment],
+        options: Mapping[str, Any],
+        first: Environment,
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._options = options
+        self._first: Environment | None = first
+
+    def describe(self) -> Description:
+        text = inspect.getdoc(self._make) or ""
+        return Description(name=self._name, description=text.partition("\n")[0])
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if self._first is not None:
+                await self._first.close()
+
+    async def build(self) -> Environment:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return self._make(**self._options)

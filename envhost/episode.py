@@ -1,0 +1,212 @@
+"""Requests answered by one environment: the boundary where whatever it raises becomes a reply.
+
+Owns the state of the running episode and the limits on each call. Knows no socket: a request
+comes in, a reply goes out, and cancelling the caller cancels the environment's work.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import trio
+
+from .config import Limits
+from .environment import Environment, Observation, StepResult
+from .errors import EpisodeError, NotScored, ProtocolError
+from .telemetry import Telemetry, log_event, log_traceback
+from .wire.codec import reset_options
+from .wire.messages import (
+    ErrorCode,
+    ErrorReply,
+    McpRequest,
+    ObservationReply,
+    Reply,
+    ResetRequest,
+    StateReply,
+    StateRequest,
+    StepRequest,
+)
+
+__all__ = ["Episode", "failure_reply", "guarded", "protocol_error_reply"]
+
+T = TypeVar("T")
+_TOOL_CALLS = frozenset(("list_tools", "call_tool"))
+
+
+class Episode:
+    """Answer requests with one environment, one at a time.
+
+    Args:
+        environment: The session's own environment; the caller closes it.
+        limits: How long each call may take.
+        telemetry: Where counts and times go.
+    """
+
+    def __init__(self, environment: Environment, *, limits: Limits, telemetry: Telemetry) -> None:
+        self.activity = "idle"
+        self.episode_id: str | None = None
+        self.step_count = 0
+        self._running = False
+        self._environment = environment
+        self._limits = limits
+        self._telemetry = telemetry
+        self._dropped_told: set[str] = set()
+
+    async def answer(
+        self, request: ResetRequest | StepRequest | StateRequest | McpRequest
+    ) -> Reply:
+        """Return the reply to a request; no exception of the environment's comes out."""
+        try:
+            match request:
+                case StepRequest():
+                    return await self._step(request)
+                case ResetRequest():
+                    return await self._reset(request)
+                case StateRequest():
+                    return await self._state()
+                case McpRequest():
+                    return ErrorReply("VALIDATION_ERROR", "this environment has no tools")
+        except ProtocolError as error:
+            return protocol_error_reply(error)
+        finally:
+            self.activity = "idle"
+
+    async def _reset(self, request: ResetRequest) -> Reply:
+        self.activity = "reset"
+        options = self._known_options(reset_options(request.options))
+        started = trio.current_time()
+        self._running = False
+        result, error = await guarded(
+            "reset", self._limits.reset_seconds, lambda: self._environment.reset(**options)
+        )
+        seconds = trio.current_time() - started
+        self._telemetry.note_request("reset", seconds)
+        if error is not None:
+            return error
+        assert isinstance(result, Observation)
+        self.episode_id = request.options.get("episode_id") or secrets.token_hex(8)
+        self.step_count = 0
+        self._running = True
+        facts = result.metadata
+        log_event(
+            "reset",
+            seed=facts.get("seed"),
+            row=facts.get("row_index"),
+            split=facts.get("split"),
+            seconds=seconds,
+        )
+        return ObservationReply(
+            observation=result.observation, reward=None, done=False, metadata=facts
+        )
+
+    def _known_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        accepted = _accepted_options(type(self._environment))
+        if accepted is None:
+            return dict(options)
+        unknown = options.keys() - accepted - {"episode_id"} - self._dropped_told
+        if unknown:
+            self._dropped_told |= unknown
+            log_event("reset.options_dropped", names=",".join(sorted(unknown)))
+        return {name: value for name, value in options.items() if name in accepted}
+
+    async def _step(self, request: StepRequest) -> Reply:
+        self.activity = "step"
+        if request.action.get("type") in _TOOL_CALLS:
+            return ErrorReply("VALIDATION_ERROR", "this environment has no tools: send a message")
+        if not self._running:
+            return ErrorReply("EXECUTION_ERROR", "no episode is running: reset first")
+        started = trio.current_time()
+        result, error = await guarded(
+            "step", self._limits.step_seconds, lambda: self._environment.step(request.action)
+        )
+        seconds = trio.current_time() - started
+        self._telemetry.note_request("step", seconds)
+        if error is not None:
+            # A bad action leaves the episode as it was; after any other failure it is over.
+            self._running = error.code == "VALIDATION_ERROR"
+            return error
+        assert isinstance(result, StepResult)
+        self.step_count += 1
+        self._running = not (result.terminated or result.truncated)
+        self._telemetry.note_verdict(result.metadata)
+        log_event(
+            "step",
+            verdict=result.metadata.get("verdict"),
+            tests=result.metadata.get("tests_run"),
+            reward="none" if result.reward is None else result.reward,
+            seconds=seconds,
+        )
+        observation = result.observation
+        if result.truncated and not observation.get("truncated"):
+            observation = {**observation, "truncated": True}
+        return ObservationReply(
+            observation=observation,
+            reward=result.reward,
+            done=not self._running,
+            metadata=result.metadata,
+        )
+
+    async def _state(self) -> Reply:
+        self.activity = "state"
+        state, error = await guarded("state", self._limits.state_seconds, self._environment.state)
+        if error is not None:
+            return error
+        # AgileRL takes the presence of `tools` as the mark of a text environment.
+        own: dict[str, Any] = {"tools": [], **(state or {})}
+        return StateReply({**own, "episode_id": self.episode_id, "step_count": self.step_count})
+
+
+async def guarded(
+    what: str, limit_seconds: float, call: Callable[[], Awaitable[T]]
+) -> tuple[T | None, ErrorReply | None]:
+    """Run one call of an environment under a limit; whatever it raises becomes an error reply."""
+    try:
+        with trio.move_on_after(limit_seconds):
+            return await call(), None
+    except trio.Cancelled:
+        raise
+    except ProtocolError as error:
+        return None, protocol_error_reply(error)
+    except EpisodeError as error:
+        return None, ErrorReply("EXECUTION_ERROR", str(error))
+    except NotScored as error:
+        log_event(f"{what}.not_scored", logging.WARNING, why=error)
+        extra = {"metadata": error.metadata} if error.metadata else {}
+        return None, ErrorReply("EXECUTION_ERROR", f"not scored: {error}", extra)
+    except BaseException as error:
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled):
+            raise
+        return None, failure_reply(what, error)
+    log_event(f"{what}.limit", logging.WARNING, limit_seconds=limit_seconds)
+    message = f"{what} took longer than its limit of {limit_seconds:g} s"
+    return None, ErrorReply("EXECUTION_ERROR", message)
+
+
+def failure_reply(what: str, error: BaseException) -> ErrorReply:
+    """Log an error with its traceback and return a reply that names the place in the log."""
+    reference = secrets.token_hex(3)
+    log_traceback(f"{what}.failed", error, ref=reference)
+    message = f"{what} failed with {type(error).__name__}: {error} (log reference {reference})"
+    # SystemExit, KeyboardInterrupt: the environment wants to end, and ends its own session.
+    ends_session = not isinstance(error, Exception)
+    return ErrorReply("SESSION_ERROR" if ends_session else "EXECUTION_ERROR", message)
+
+
+def protocol_error_reply(error: ProtocolError) -> ErrorReply:
+    """Return the reply that tells a client of its own mistake."""
+    extra = {"errors": error.errors} if error.errors else {}
+    return ErrorReply(cast("ErrorCode", error.code), error.message, extra)
+
+
+@cache
+def _accepted_options(environment_type: type[Environment]) -> frozenset[str] | None:
+    """Return the names that an environment's reset takes; None means all."""
+    parameters = inspect.signature(environment_type.reset).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    return frozenset(parameters) - {"self"}

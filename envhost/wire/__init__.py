@@ -1,0 +1,1 @@
+"""The wire: OpenEnv's protocol over WebSocket, and the few HTTP pages beside it."""

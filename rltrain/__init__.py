@@ -1,0 +1,1 @@
+"""Train language models against environments that live on another machine."""

@@ -1,0 +1,63 @@
+# shellcheck shell=bash
+# Sourced by the other scripts, from the repository's root: what a fresh machine needs.
+
+say() { printf '== %s\n' "$*"; }
+
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 2
+}
+
+# ensure_python: set PYTHON to an interpreter that is new enough.
+ensure_python() {
+    PYTHON=${PYTHON:-python3}
+    command -v "$PYTHON" >/dev/null || die "no $PYTHON: install Python 3.11 or later, or set PYTHON"
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        die "$("$PYTHON" --version) is too old: Python 3.11 or later is needed; set PYTHON"
+}
+
+# ensure_venv EXTRAS: the project with these extras in .venv, installed once for each set of pins.
+ensure_venv() {
+    local extras=$1 key marker
+    ensure_python
+    key=$({ cat pyproject.toml constraints-cpu.txt && "$PYTHON" --version && echo "$extras"; } |
+        sha256sum | cut -c1-16)
+    marker=.venv/ready-$key
+    if [ ! -e "$marker" ]; then
+        say "installing envhost[$extras] into .venv (a minute or two)"
+        [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv ||
+            die "cannot make .venv: on Debian and Ubuntu install python3-venv"
+        .venv/bin/python -m pip install -q --upgrade pip
+        .venv/bin/python -m pip install -q -c constraints-cpu.txt -e ".[$extras]" ||
+            die "pip could not install envhost[$extras]; its output is above"
+        touch "$marker"
+    fi
+}
+
+# ensure_package COMMAND PACKAGE: a command from the distribution's packages.
+ensure_package() {
+    local command=$1 package=$2 as_root=()
+    command -v "$command" >/dev/null && return
+    if [ "$(id -u)" != 0 ]; then
+        if ! { command -v sudo && sudo -n true; } >/dev/null 2>&1; then
+            die "no $command, and no right to install it: sudo apt-get install $package"
+        fi
+        as_root=(sudo -n)
+    fi
+    say "installing $package"
+    if command -v apt-get >/dev/null; then
+        "${as_root[@]}" apt-get update -qq &&
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null
+    elif command -v dnf >/dev/null; then
+        "${as_root[@]}" dnf install -y -q "$package"
+    elif command -v pacman >/dev/null; then
+        "${as_root[@]}" pacman -S --noconfirm --quiet "$package"
+    else
+        die "no $command, and no package manager that this script knows: install $package"
+    fi || die "could not install $package; the output is above"
+}
+
+ensure_bubblewrap() {
+    [ "$(uname -s)" = Linux ] || die "programs run in bubblewrap, which is Linux only: use a Linux machine or VM"
+    ensure_package bwrap bubblewrap
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Check and test everything; --fast leaves out what takes long (at most a minute once installed).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/setup.sh
+. scripts/lib/setup.sh
+
+fast=0
+case "${1-}" in
+    --fast) fast=1 ;;
+    "") ;;
+    *) die "usage: scripts/test.sh [--fast]" ;;
+esac
+
+started=$SECONDS
+step() {
+    local at=$SECONDS
+    say "$1"
+    shift
+    "$@"
+    printf '   %s s\n' $((SECONDS - at))
+}
+
+step "setting up" ensure_venv dev,train
+ensure_bubblewrap
+ensure_package shellcheck shellcheck
+export PATH="$PWD/.venv/bin:$PATH" PYTHONPATH=
+step "ruff" ruff check .
+step "format" ruff format --check .
+step "mypy" mypy
+step "codespell" codespell
+step "shellcheck" shellcheck -x scripts/*.sh scripts/lib/*.sh .ci/run
+if [ $fast = 1 ]; then
+    step "tests (fast)" python -m pytest -q -m "not slow"
+else
+    step "tests" python -m pytest -q
+fi
+say "all green in $((SECONDS - started)) s"

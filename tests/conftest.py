@@ -1,0 +1,123 @@
+"""Fixtures that start real servers as real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+ECHO = textwrap.dedent('''
+    """A text environment that echoes; the answer's length is the reward."""
+    import trio
+    from envhost.environment import Observation, StepResult, text_observation
+
+
+    class Echo:
+        """Echo the answer; some answers misbehave on purpose."""
+
+        def __init__(self, build: str = ""):
+            if build:
+                raise eval(build)
+            self.closed = False
+
+        async def reset(self, *, seed=None, row_index=None, evaluation=False):
+            if seed == -1:
+                raise RuntimeError("no such seed")
+            return Observation(text_observation(f"hello {seed}"), {"seed": seed})
+
+        async def step(self, action):
+            text = action["message"]
+            if text == "sleep":
+                await trio.sleep_forever()
+            if text == "exit":
+                raise SystemExit(3)
+            if text == "interrupt":
+                raise KeyboardInterrupt
+            if text == "nan":
+                return StepResult(
+                    observation=text_observation(""), reward=float("nan"), terminated=False
+                )
+            return StepResult(
+                observation=text_observation(text),
+                reward=float(len(text)),
+                terminated=text == "end",
+                truncated=text == "cut",
+                metadata={"said": text},
+            )
+
+        async def state(self):
+            return {"dataset_size": 7}
+
+        async def close(self):
+            self.closed = True
+''')
+
+
+class ServerProcess:
+    """A `python -m envhost serve` of a test's own."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
+        self.process = process
+        self.url = url
+        self._log = log
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def log(self) -> str:
+        """Return what the server has written to standard error."""
+        return self._log.read_text()
+
+    def stop(self, with_signal: int = signal.SIGTERM, timeout: float = 30) -> int:
+        """Send a signal and return the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
+        return self.process.wait(timeout)
+
+
+@contextmanager
+def serve(directory: Path, *arguments: str) -> Iterator[ServerProcess]:
+    """Run a server on a free port until the context ends."""
+    log = directory / f"server-{os.urandom(4).hex()}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "envhost", "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.match(r"Serving (\S+) \(up to \d+ concurrent sessions\)\n", line)
+        assert match, f"no serving line but {line!r}; {log.read_text()}"
+        yield ServerProcess(process, match[1], log)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Return a function that starts a server with the given arguments; all end with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(serve(tmp_path, *arguments))
+
+
+@pytest.fixture
+def echo_entrypoint(tmp_path: Path) -> str:
+    """Return the entrypoint of an echo environment."""
+    path = tmp_path / "echo_environment.py"
+    path.write_text(ECHO)
+    return f"{path}:Echo"

@@ -1,0 +1,157 @@
+"""The house: who may import whom, and which module is the home of which library."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# A module imports only modules of a lower layer of its own package; a package's inner modules
+# follow its own, finer order (the decimals).
+LAYERS = {
+    "envhost": {
+        "errors": 0,
+        "config": 1,
+        "telemetry": 1,
+        "wire.messages": 1,
+        "wire.codec": 2,
+        "environment": 2,
+        "process": 2,
+        "settings": 2,
+        "wire.http": 3,
+        "wire.websocket": 3,
+        "wire.auth": 3.1,
+        "sandbox": 3,
+        "judge": 4,
+        "admission": 4,
+        "remote": 4,
+        "episode": 4,
+        "envs": 5,
+        "session": 5,
+        "client": 5,
+        "doctor": 5,
+        "entrypoints": 6,
+        "pages": 6,
+        "server": 7,
+        "commands": 8,
+        "__main__": 9,
+    },
+    "rltrain": {
+        "errors": 0,
+        "manifest": 1,
+        "rollout": 1,
+        "metrics": 1,
+        "advantage": 2,
+        "loss": 2,
+        "batch": 2,
+        "chat": 2,
+        "environments": 2,
+        "policy": 2,
+        "sampler": 2,
+        "engine": 3,
+        "checkpoint": 3,
+        "base_cache": 3,
+        "preflight": 3,
+        "report": 3,
+        "collect": 3,
+        "train": 4,
+        "__main__": 6,
+    },
+}
+
+# Each third-party library has one home.
+HOMES = {
+    "prometheus_client": {"envhost.telemetry"},
+    "cattrs": {"envhost.settings", "rltrain.manifest"},
+    "yaml": {"envhost.settings", "rltrain.manifest"},
+    "orjson": {"envhost.wire.codec"},
+    "h11": {"envhost.wire.http"},
+    "trio_websocket": {"envhost.wire.websocket"},
+    "wsproto": {"envhost.wire.websocket"},
+    "pyseccomp": {"envhost.sandbox.seccomp"},
+    "datasets": {"envhost.judge.problems"},
+    "gem": {"envhost.envs.gem"},
+    "vllm": {"rltrain.sampler.vllm"},
+    "deepspeed": {"rltrain.engine"},
+    "peft": {"rltrain.policy"},
+    "bitsandbytes": {"rltrain.policy"},
+}
+
+
+def modules() -> list[str]:
+    """Return the dotted names of all modules of both packages."""
+    names = []
+    for package in LAYERS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            names.append(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    return names
+
+
+def imports(module: str) -> set[str]:
+    """Return the absolute names of what a module imports, wherever in it the import stands."""
+    path = ROOT / Path(*module.split(".")).with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = module.split(".")[: -node.level]
+                base = ".".join([*parent, base]) if base else ".".join(parent)
+            found |= {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def layer(name: str) -> float | None:
+    """Return the layer of a dotted name, None for what is in no layer of ours."""
+    package, _, rest = name.partition(".")
+    table = LAYERS.get(package, {})
+    while rest:
+        if rest in table:
+            return table[rest]
+        rest = rest.rpartition(".")[0]
+    return None
+
+
+def part(name: str) -> str:
+    """Return `package.part`: the second level of a dotted name, where the layers stand."""
+    return ".".join(name.split(".")[:2])
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_downwards(module: str) -> None:
+    """A module imports only lower layers of its own package, and only envhost's client beyond."""
+    own = layer(module)
+    if module.endswith("__init__"):
+        return
+    assert own is not None, f"{module} has no layer: add it to the table"
+    for name in imports(module):
+        package = name.partition(".")[0]
+        if package not in LAYERS:
+            continue
+        if package != module.partition(".")[0]:
+            assert module.startswith("rltrain"), f"{module} imports {name}"
+            assert name.startswith(("envhost.client", "envhost.errors")), f"{module} imports {name}"
+            continue
+        inner = part(name) == part(module) and layer(name) == own and "." in module
+        other = layer(name)
+        assert inner or other is None or other < own, f"{module} (layer {own}) imports {name}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_each_library_has_one_home(module: str) -> None:
+    """A third-party library with a home is imported nowhere else."""
+    for name in imports(module):
+        homes = HOMES.get(name.partition(".")[0])
+        assert homes is None or module in homes, f"{module} imports {name}, at home in {homes}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_modules_are_short(module: str) -> None:
+    """No module is longer than 400 lines."""
+    path = ROOT / Path(*module.split(".")).with_suffix(".py")
+    assert len(path.read_text().splitlines()) <= 400
