@@ -1,7 +1,7 @@
 """Requests answered by one environment: the boundary where whatever it raises becomes a reply.
 
-Owns the state of the running episode and the limits on each call. Knows no socket: a request
-comes in, a reply goes out, and cancelling the caller cancels the environment's work.
+Owns the state of the running episode. Knows no socket and no limit: a request comes in, a reply
+goes out, and cancelling the caller cancels the environment's work.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
 import trio
 
-from .config import Limits
 from .environment import Environment, Observation, StepResult
 from .errors import EpisodeError, NotScored, ProtocolError
 from .telemetry import Telemetry, log_event, log_traceback
@@ -32,7 +31,7 @@ from .wire.messages import (
     StepRequest,
 )
 
-__all__ = ["Episode", "failure_reply", "guarded", "protocol_error_reply"]
+__all__ = ["Episode", "failure_reply", "guarded", "limit_reply", "protocol_error_reply"]
 
 T = TypeVar("T")
 _TOOL_CALLS = frozenset(("list_tools", "call_tool"))
@@ -43,17 +42,15 @@ class Episode:
 
     Args:
         environment: The session's own environment; the caller closes it.
-        limits: How long each call may take.
         telemetry: Where counts and times go.
     """
 
-    def __init__(self, environment: Environment, *, limits: Limits, telemetry: Telemetry) -> None:
+    def __init__(self, environment: Environment, telemetry: Telemetry) -> None:
         self.activity = "idle"
         self.episode_id: str | None = None
         self.step_count = 0
         self._running = False
         self._environment = environment
-        self._limits = limits
         self._telemetry = telemetry
         self._dropped_told: set[str] = set()
 
@@ -73,19 +70,15 @@ class Episode:
                     return ErrorReply("VALIDATION_ERROR", "this environment has no tools")
         except ProtocolError as error:
             return protocol_error_reply(error)
-        finally:
-            self.activity = "idle"
 
     async def _reset(self, request: ResetRequest) -> Reply:
         self.activity = "reset"
         options = self._known_options(reset_options(request.options))
         started = trio.current_time()
         self._running = False
-        result, error = await guarded(
-            "reset", self._limits.reset_seconds, lambda: self._environment.reset(**options)
-        )
+        result, error = await guarded("reset", self._environment.reset(**options))
         seconds = trio.current_time() - started
-        self._telemetry.note_request("reset", seconds)
+        self._telemetry.reset_seconds.observe(seconds)
         if error is not None:
             return error
         assert isinstance(result, Observation)
@@ -104,6 +97,13 @@ class Episode:
             observation=result.observation, reward=None, done=False, metadata=facts
         )
 
+    def limit_reached(self, limit_seconds: float) -> Reply:
+        """Return the reply to a request that was cancelled at its limit; the episode is over."""
+        what = self.activity
+        self.activity = "idle"
+        self._running = False
+        return limit_reply(what, limit_seconds)
+
     def _known_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         accepted = _accepted_options(type(self._environment))
         if accepted is None:
@@ -121,11 +121,9 @@ class Episode:
         if not self._running:
             return ErrorReply("EXECUTION_ERROR", "no episode is running: reset first")
         started = trio.current_time()
-        result, error = await guarded(
-            "step", self._limits.step_seconds, lambda: self._environment.step(request.action)
-        )
+        result, error = await guarded("step", self._environment.step(request.action))
         seconds = trio.current_time() - started
-        self._telemetry.note_request("step", seconds)
+        self._telemetry.step_seconds.observe(seconds)
         if error is not None:
             # A bad action leaves the episode as it was; after any other failure it is over.
             self._running = error.code == "VALIDATION_ERROR"
@@ -153,7 +151,7 @@ class Episode:
 
     async def _state(self) -> Reply:
         self.activity = "state"
-        state, error = await guarded("state", self._limits.state_seconds, self._environment.state)
+        state, error = await guarded("state", self._environment.state())
         if error is not None:
             return error
         # AgileRL takes the presence of `tools` as the mark of a text environment.
@@ -161,13 +159,10 @@ class Episode:
         return StateReply({**own, "episode_id": self.episode_id, "step_count": self.step_count})
 
 
-async def guarded(
-    what: str, limit_seconds: float, call: Callable[[], Awaitable[T]]
-) -> tuple[T | None, ErrorReply | None]:
-    """Run one call of an environment under a limit; whatever it raises becomes an error reply."""
+async def guarded(what: str, call: Awaitable[T]) -> tuple[T | None, ErrorReply | None]:
+    """Run one call of an environment; whatever it raises becomes an error reply."""
     try:
-        with trio.move_on_after(limit_seconds):
-            return await call(), None
+        return await call, None
     except trio.Cancelled:
         raise
     except ProtocolError as error:
@@ -182,9 +177,13 @@ async def guarded(
         if isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled):
             raise
         return None, failure_reply(what, error)
+
+
+def limit_reply(what: str, limit_seconds: float) -> ErrorReply:
+    """Log that a call was cancelled at its limit, and return the reply that says so."""
     log_event(f"{what}.limit", logging.WARNING, limit_seconds=limit_seconds)
     message = f"{what} took longer than its limit of {limit_seconds:g} s"
-    return None, ErrorReply("EXECUTION_ERROR", message)
+    return ErrorReply("EXECUTION_ERROR", message)
 
 
 def failure_reply(what: str, error: BaseException) -> ErrorReply:

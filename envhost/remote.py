@@ -29,6 +29,7 @@ from .errors import (
     SessionLost,
 )
 from .wire.codec import decode_reply, encode_request
+from .wire.dial import ClientWebSocket, HandshakeRefused, connect
 from .wire.messages import (
     CloseRequest,
     ErrorReply,
@@ -40,7 +41,7 @@ from .wire.messages import (
     StateRequest,
     StepRequest,
 )
-from .wire.websocket import Disconnected, HandshakeRefused, WebSocket, connect
+from .wire.websocket import Disconnected
 
 __all__ = ["Remote", "RemoteSession", "server_facts"]
 
@@ -156,7 +157,7 @@ class RemoteSession:
         self._timeout_seconds = request_timeout_seconds or float("inf")
         self._retry_seconds = retry_seconds
         self._action_field = action_field
-        self._websocket: WebSocket | None = None
+        self._websocket: ClientWebSocket | None = None
         self._drop = trio.Event()
 
     @property
@@ -243,10 +244,10 @@ class RemoteSession:
         except Disconnected as gone:
             raise SessionLost(f"{self.remote}: the connection was lost: {gone}") from None
 
-    async def _open(self) -> WebSocket:
+    async def _open(self) -> ClientWebSocket:
         self._drop = trio.Event()
         try:
-            websocket: WebSocket = await self._nursery.start(self._hold, self._drop)
+            websocket: ClientWebSocket = await self._nursery.start(self._hold, self._drop)
         except HandshakeRefused as refused:
             raise self._refusal(refused) from None
         except (OSError, trio.BrokenResourceError, ssl.SSLError) as error:
@@ -257,7 +258,9 @@ class RemoteSession:
         self._websocket = websocket
         return websocket
 
-    async def _hold(self, drop: trio.Event, *, task_status: trio.TaskStatus[WebSocket]) -> None:
+    async def _hold(
+        self, drop: trio.Event, *, task_status: trio.TaskStatus[ClientWebSocket]
+    ) -> None:
         """Keep the socket open until it is dropped."""
         remote = self.remote
         stream: trio.abc.Stream = await trio.open_tcp_stream(remote.host, remote.port)

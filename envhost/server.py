@@ -7,7 +7,6 @@ cancels what is left.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import ssl
@@ -23,12 +22,13 @@ from .pages import OPEN_PATHS, Pages
 from .session import Session
 from .telemetry import Telemetry, log_event, log_traceback
 from .wire.auth import AccessRules, is_loopback
-from .wire.http import BadRequest, HttpReply, ReplayedStream, read_head, send_reply
-from .wire.websocket import Disconnected, accept
+from .wire.http import BadRequest, HttpReply, read_head, send_reply
+from .wire.websocket import Disconnected, WebSocket
 
 __all__ = ["Server"]
 
 _BACKLOG = 1024
+_TEND_SECONDS = 0.1  # the precision of a session's limits; 1,000 sessions cost 1 ms of it
 
 
 class Server:
@@ -142,6 +142,13 @@ class Server:
                 accepting.cancel_scope.cancel()
             sessions.cancel_scope.cancel()
 
+    async def _tend_sessions(self) -> None:
+        while True:
+            await trio.sleep(_TEND_SECONDS)
+            now = trio.current_time()
+            for session in self.sessions.values():
+                session.tend(now)
+
     async def _drain(self) -> None:
         self.draining = True
         limit = self.config.limits.drain_seconds
@@ -213,35 +220,29 @@ class Server:
         elif self.draining:
             await self._reply(stream, HttpReply.text(503, "the server is shutting down"))
         else:
-            await self._session(ReplayedStream(stream, received), f"{peer[0]}:{peer[1]}")
+            await self._session(stream, received, f"{peer[0]}:{peer[1]}")
 
     async def _reply(self, stream: trio.abc.Stream, reply: HttpReply, *, body: bool = True) -> None:
         with trio.move_on_after(self.config.limits.head_seconds):
             await send_reply(stream, reply, body=body)
             await stream.aclose()
 
-    async def _session(self, stream: trio.abc.Stream, peer: str) -> None:
+    async def _session(self, stream: trio.abc.Stream, received: bytes, peer: str) -> None:
         limits = self.config.limits
-        async with trio.open_nursery() as nursery:
-            with trio.move_on_after(limits.head_seconds) as handshake:
-                with contextlib.suppress(Disconnected):
-                    websocket = await accept(
-                        nursery, stream, max_message_bytes=limits.message_bytes
-                    )
-                    handshake.deadline = float("inf")
-                    await self._run_session(
-                        Session(
-                            websocket,
-                            self._factory,
-                            slots=self.slots,
-                            limits=limits,
-                            telemetry=self.telemetry,
-                            peer=peer,
-                        )
-                    )
-            nursery.cancel_scope.cancel()
-
-    async def _run_session(self, session: Session) -> None:
+        websocket = WebSocket(stream, received, max_message_bytes=limits.message_bytes)
+        try:
+            with trio.fail_after(limits.head_seconds):
+                await websocket.accept()
+        except (Disconnected, trio.TooSlowError):
+            return
+        session = Session(
+            websocket,
+            self._factory,
+            slots=self.slots,
+            limits=limits,
+            telemetry=self.telemetry,
+            peer=peer,
+        )
         self.sessions[session.id] = session
         try:
             await session.run()

@@ -1,26 +1,41 @@
 """One session: one socket, one environment, one nursery that owns everything in between.
 
-The receive task runs all the time, so that a closed socket cancels the nursery at once, and with
+The receive task reads all the time, so that a closed socket cancels the nursery at once, and with
 it the step and every process of it; requests wait in a bounded queue. `episode` answers them.
+
+Limits are plain numbers that the server's one watcher compares with the clock (`tend`): a cancel
+scope with a deadline for each wait, request and reply costs a fifth of the throughput of small
+messages, and a pinging task for each session a quarter of its memory.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections import deque
-from typing import Any
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, NoReturn
 
 import trio
 
 from .admission import Slots
 from .config import Limits
 from .environment import Environment, EnvironmentFactory
-from .episode import Episode, failure_reply, guarded, protocol_error_reply
+from .episode import Episode, failure_reply, guarded, limit_reply, protocol_error_reply
 from .errors import ProtocolError
 from .telemetry import Telemetry, log_event, log_traceback, session_id
 from .wire.codec import decode_request, encode_reply
-from .wire.messages import TERMINAL_CODES, CloseRequest, ErrorReply, Reply
+from .wire.messages import (
+    TERMINAL_CODES,
+    CloseRequest,
+    ErrorReply,
+    Reply,
+    Request,
+    ResetRequest,
+    StepRequest,
+)
 from .wire.websocket import (
     CLOSE_GOING_AWAY,
     CLOSE_NORMAL,
@@ -33,11 +48,24 @@ from .wire.websocket import (
 __all__ = ["Session"]
 
 
-class _Ended(Exception):  # the session's own way out, with the close code and the reason
+class _Ended(Exception):
+    """The session's own way out, with the close code and the reason."""
+
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+class _Phase(Enum):
+    """What a session is at; each phase has its limit."""
+
+    WAITING = auto()
+    BUILDING = auto()
+    IDLE = auto()
+    ANSWERING = auto()
+    SENDING = auto()
+    CLOSING = auto()
 
 
 class Session:
@@ -65,57 +93,55 @@ class Session:
     ) -> None:
         self.id = secrets.token_hex(4)
         self.peer = peer
-        self._opened_at = trio.current_time()
-        self._active_at = self._opened_at
-        self._phase = "waiting"
-        self._episode: Episode | None = None
         self._websocket = websocket
         self._factory = factory
         self._slots = slots
         self._limits = limits
         self._telemetry = telemetry
+        self._episode: Episode | None = None
         self._frames: deque[str | bytes] = deque()
         self._queued_bytes = 0
         self._arrived = trio.Event()
         self._draining = False
-        self._idle_scope: trio.CancelScope | None = None
+        self._opened_at = trio.current_time()
+        self._active_at = self._opened_at
+        self._phase = _Phase.WAITING
+        self._deadline = math.inf
+        self._answer_seconds = 0.0
+        self._patience = trio.CancelScope()
+        self._pinged_at = self._opened_at
+        self._nursery: trio.Nursery | None = None
         self._close_reason = "cancelled"
 
     @property
     def activity(self) -> str:
-        """What the session is doing: waiting, building, idle, reset, step, state or closing."""
-        if self._phase == "serving" and self._episode is not None:
+        """What the session is doing: waiting, building, idle, reset, step, state, … or closing."""
+        if self._phase is _Phase.ANSWERING and self._episode is not None:
             return self._episode.activity
-        return self._phase
+        return self._phase.name.lower()
 
     def row(self) -> dict[str, Any]:
         """Return one row of `GET /sessions`."""
         now = trio.current_time()
         episode = self._episode
+        is_idle = self._phase is _Phase.IDLE
         return {
             "id": self.id,
             "peer": self.peer,
             "age_seconds": round(now - self._opened_at, 3),
-            "idle_seconds": round(now - self._active_at, 3) if self.activity == "idle" else 0.0,
+            "idle_seconds": round(now - self._active_at, 3) if is_idle else 0.0,
             "episode_id": episode.episode_id if episode else None,
             "step_count": episode.step_count if episode else 0,
             "activity": self.activity,
         }
-
-    def drain(self) -> None:
-        """End as soon as no request is being answered."""
-        self._draining = True
-        if self._idle_scope is not None:
-            self._idle_scope.cancel()
 
     async def run(self) -> None:
         """Serve the client; return when the socket and the environment are both closed."""
         session_id.set(self.id)
         try:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._receive, nursery.cancel_scope)
-                if self._limits.ping_interval_seconds > 0:
-                    nursery.start_soon(self._keep_alive, nursery.cancel_scope)
                 await self._work()
                 nursery.cancel_scope.cancel()
         finally:
@@ -127,6 +153,33 @@ class Session:
                 steps=self._episode.step_count if self._episode else 0,
             )
 
+    # -- what the server calls ----------------------------------------------------------------
+
+    def drain(self) -> None:
+        """End as soon as no request is being answered."""
+        self._draining = True
+        self._arrived.set()
+
+    def tend(self, now: float) -> None:
+        """Cancel a phase that is over its limit, ping a silent peer, end with a dead one."""
+        if now >= self._deadline:
+            self._deadline = math.inf
+            self._patience.cancel()
+        interval = self._limits.ping_interval_seconds
+        if not interval or self._nursery is None:
+            return
+        silent_since = max(self._websocket.heard_at, self._opened_at)
+        if now >= max(silent_since, self._pinged_at) + interval:
+            self._pinged_at = now
+            self._nursery.start_soon(self._ping)
+        if now >= silent_since + interval + self._limits.ping_timeout_seconds:
+            self._close_reason = "ping timeout"
+            self._nursery.cancel_scope.cancel()
+
+    async def _ping(self) -> None:
+        with suppress(Disconnected):  # the receive task learns of it too
+            await self._websocket.ping()
+
     # -- the receiving side -------------------------------------------------------------------
 
     async def _receive(self, scope: trio.CancelScope) -> None:
@@ -135,46 +188,30 @@ class Session:
                 frame = await self._websocket.receive()
                 self._frames.append(frame)
                 self._queued_bytes += len(frame)
+                self._telemetry.received_bytes += len(frame)
                 self._arrived.set()
-                self._telemetry.received_bytes.inc(len(frame))
                 if len(self._frames) > self._limits.queued_requests:
-                    await self._refuse_flood(CLOSE_POLICY, "too many requests ahead of replies")
-                    break
+                    raise await self._websocket.refuse(CLOSE_POLICY, "too many requests ahead")
                 if self._queued_bytes > 2 * self._limits.message_bytes:
-                    await self._refuse_flood(CLOSE_TOO_BIG, "too many bytes ahead of replies")
-                    break
+                    raise await self._websocket.refuse(CLOSE_TOO_BIG, "too many bytes ahead")
         except Disconnected as gone:
-            self._close_reason = "client closed" if gone.code == CLOSE_NORMAL else "disconnected"
-        scope.cancel()
-
-    async def _refuse_flood(self, code: int, reason: str) -> None:
-        self._close_reason = "flood"
-        await self._websocket.close(code, reason)
-
-    async def _keep_alive(self, scope: trio.CancelScope) -> None:
-        await self._websocket.keep_alive(
-            interval_seconds=self._limits.ping_interval_seconds,
-            timeout_seconds=self._limits.ping_timeout_seconds,
-        )
-        self._close_reason = "ping timeout"
+            self._close_reason = {
+                CLOSE_NORMAL: "client closed",
+                CLOSE_POLICY: "too many requests ahead",
+                CLOSE_TOO_BIG: "message too big",
+            }.get(gone.code or 0, "disconnected")
         scope.cancel()
 
     async def _next_frame(self) -> str | bytes:
         limits = self._limits
-        old_at = self._opened_at + (limits.lifetime_seconds or float("inf"))
-        idle_at = trio.current_time() + (limits.idle_seconds or float("inf"))
-        with trio.CancelScope(deadline=min(idle_at, old_at)) as scope:
-            self._idle_scope = scope
-            while not self._frames and not self._draining:
-                self._arrived = trio.Event()
-                await self._arrived.wait()
-        self._idle_scope = None
+        idle_at = trio.current_time() + (limits.idle_seconds or math.inf)
+        old_at = self._opened_at + (limits.lifetime_seconds or math.inf)
+        await self._enter(_Phase.IDLE, min(idle_at, old_at))
+        while not self._frames and not self._draining:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
         if self._draining:
             raise _Ended(CLOSE_GOING_AWAY, "server is shutting down")
-        if trio.current_time() >= old_at:
-            raise _Ended(CLOSE_GOING_AWAY, "session reached its lifetime limit")
-        if not self._frames:
-            raise _Ended(CLOSE_GOING_AWAY, "session reached its idle limit")
         frame = self._frames.popleft()
         self._queued_bytes -= len(frame)
         return frame
@@ -187,7 +224,7 @@ class Session:
             try:
                 environment = await self._build()
                 try:
-                    await self._answer_all(environment)
+                    await self._serve(Episode(environment, self._telemetry))
                 finally:
                     await self._close_environment(environment)
             finally:
@@ -199,66 +236,37 @@ class Session:
             self._close_reason = "disconnected"
 
     async def _take_slot(self) -> None:
-        if await self._slots.acquire(self._limits.admission_wait_seconds):
+        slots = self._slots
+        if await slots.acquire(self._limits.admission_wait_seconds):
             self._telemetry.sessions_opened.inc()
-            log_event(
-                "session.opened", peer=self.peer, open=f"{self._slots.taken}/{self._slots.total}"
-            )
+            log_event("session.opened", peer=self.peer, open=f"{slots.taken}/{slots.total}")
             return
         self._telemetry.sessions_refused.inc()
         log_event("session.refused", logging.WARNING, peer=self.peer)
-        taken, total = self._slots.taken, self._slots.total
-        reply = ErrorReply(
-            "CAPACITY_REACHED",
-            f"Server at capacity: {taken}/{total} sessions active. "
-            "Raise --max-concurrent-envs on the server, or open fewer sessions.",
-            {"active_sessions": taken, "max_sessions": total},
+        message = (
+            f"Server at capacity: {slots.taken}/{slots.total} sessions active. "
+            "Raise --max-concurrent-envs on the server, or open fewer sessions."
         )
-        await self._send(reply)
-        raise await self._terminal(reply)
+        extra = {"active_sessions": slots.taken, "max_sessions": slots.total}
+        raise await self._refuse(ErrorReply("CAPACITY_REACHED", message, extra))
 
     async def _build(self) -> Environment:
-        self._phase = "building"
+        self._phase = _Phase.BUILDING
         limit = self._limits.construction_seconds
-        environment, error = await guarded("construction", limit, self._factory.build)
+        with trio.move_on_after(limit) as scope:
+            environment, error = await guarded("construction", self._factory.build())
+        if scope.cancelled_caught:
+            error = limit_reply("construction", limit)
         if error is None:
             assert environment is not None
             return environment
         name = self._factory.describe().name
-        reply = ErrorReply("FACTORY_ERROR", error.message, {"factory_name": name})
-        await self._send(reply)
-        raise await self._terminal(reply)
+        raise await self._refuse(ErrorReply("FACTORY_ERROR", error.message, {"factory_name": name}))
 
-    async def _answer_all(self, environment: Environment) -> None:
-        self._phase = "serving"
-        self._episode = Episode(environment, limits=self._limits, telemetry=self._telemetry)
-        while True:
-            frame = await self._next_frame()
-            self._active_at = trio.current_time()
-            try:
-                request = decode_request(frame)
-            except ProtocolError as error:
-                await self._send(protocol_error_reply(error))
-                continue
-            if isinstance(request, CloseRequest):
-                raise _Ended(CLOSE_NORMAL, "client closed")
-            reply = await self._episode.answer(request)
+    async def _refuse(self, reply: ErrorReply) -> _Ended:
+        with trio.move_on_after(self._limits.send_seconds):
             await self._send(reply)
-            if isinstance(reply, ErrorReply) and reply.code in TERMINAL_CODES:
-                raise await self._terminal(reply)
-
-    async def _send(self, reply: Reply) -> None:
-        if isinstance(reply, ErrorReply):
-            self._telemetry.errors.labels(reply.code).inc()
-        try:
-            text = encode_reply(reply)
-        except Exception as error:  # noqa: BLE001 - what an environment returned cannot be JSON
-            text = encode_reply(failure_reply("encoding the reply", error))
-        with trio.move_on_after(self._limits.send_seconds) as scope:
-            await self._websocket.send(text)
-        if scope.cancelled_caught:
-            raise Disconnected(None, f"did not take a reply in {self._limits.send_seconds:g} s")
-        self._telemetry.sent_bytes.inc(len(text))
+        return await self._terminal(reply)
 
     async def _terminal(self, reply: ErrorReply) -> _Ended:
         """Hold the socket until the client's first frame, so that old clients read the error."""
@@ -268,8 +276,66 @@ class Session:
                 await self._arrived.wait()
         return _Ended(CLOSE_NORMAL, reply.code)
 
+    async def _serve(self, episode: Episode) -> NoReturn:
+        self._episode = episode
+        reply: Reply | None = None
+        while True:
+            # Only `tend` cancels this scope; one that has fired is replaced.
+            with trio.CancelScope() as self._patience:
+                await self._answer_all(episode, reply)
+            if self._phase is _Phase.IDLE:
+                raise _Ended(CLOSE_GOING_AWAY, "session reached its idle or lifetime limit")
+            if self._phase is _Phase.SENDING:
+                raise _Ended(CLOSE_GOING_AWAY, "client does not take its reply")
+            reply = episode.limit_reached(self._answer_seconds)
+
+    async def _answer_all(self, episode: Episode, reply: Reply | None) -> NoReturn:
+        while True:
+            if reply is not None:
+                await self._send(reply)
+                if isinstance(reply, ErrorReply) and reply.code in TERMINAL_CODES:
+                    raise await self._terminal(reply)
+            frame = await self._next_frame()
+            self._active_at = now = trio.current_time()
+            try:
+                request = decode_request(frame)
+            except ProtocolError as error:
+                reply = protocol_error_reply(error)
+                continue
+            if isinstance(request, CloseRequest):
+                raise _Ended(CLOSE_NORMAL, "client closed")
+            self._answer_seconds = self._seconds_for(request)
+            await self._enter(_Phase.ANSWERING, now + self._answer_seconds)
+            reply = await episode.answer(request)
+
+    def _seconds_for(self, request: Request) -> float:
+        if isinstance(request, StepRequest):
+            return self._limits.step_seconds
+        if isinstance(request, ResetRequest):
+            return self._limits.reset_seconds
+        return self._limits.state_seconds
+
+    async def _send(self, reply: Reply) -> None:
+        if isinstance(reply, ErrorReply):
+            self._telemetry.errors.labels(reply.code).inc()
+        try:
+            text = encode_reply(reply)
+        except Exception as error:  # noqa: BLE001 - what an environment returned cannot be JSON
+            text = encode_reply(failure_reply("encoding the reply", error))
+        await self._enter(_Phase.SENDING, trio.current_time() + self._limits.send_seconds)
+        await self._websocket.send(text)
+        self._telemetry.sent_bytes += len(text)
+
+    async def _enter(self, phase: _Phase, deadline: float) -> None:
+        """Enter a phase that `tend` ends at the deadline."""
+        if self._patience.cancel_called:  # the phase before ended just as its limit was reached
+            await trio.lowlevel.checkpoint()
+        self._phase = phase
+        self._deadline = deadline
+
     async def _close_environment(self, environment: Environment) -> None:
-        self._phase = "closing"
+        self._phase = _Phase.CLOSING
+        self._deadline = math.inf
         limit = self._limits.close_seconds
         with trio.move_on_after(limit, shield=True) as scope:
             try:

@@ -7,12 +7,16 @@ model's text is logged above DEBUG, and control characters never reach a termina
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import IO, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 __all__ = [
     "Telemetry",
@@ -27,7 +31,20 @@ session_id: ContextVar[str] = ContextVar("session_id", default="")
 """Set before a session's nursery opens, so that every task of it inherits the id."""
 
 _logger = logging.getLogger("envhost")
+_PLAIN = re.compile(r"[\w.:/,+@%-]*", re.ASCII)
 _SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+class _Reading(Collector):
+    """A counter that is read when somebody asks."""
+
+    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
+        self._name = name
+        self._text = text
+        self._read = read
+
+    def collect(self) -> list[Metric]:
+        return [CounterMetricFamily(self._name, self._text, self._read())]
 
 
 class Telemetry:
@@ -35,20 +52,25 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # Plain numbers where every message counts: a Counter's lock is felt there.
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self._bytes("received_bytes", "Bytes of requests", lambda: self.received_bytes)
+        self._bytes("sent_bytes", "Bytes of replies", lambda: self.sent_bytes)
         self.sessions_open = self._gauge("sessions_open", "Sessions that hold a slot")
         self.sessions_opened = self._counter("sessions_opened", "Sessions that got a slot")
         self.sessions_refused = self._counter("sessions_refused", "Sessions refused at capacity")
         self.sessions_closed = self._counter("sessions_closed", "Sessions ended", "reason")
-        self.requests = self._counter("requests", "Requests answered", "type")
         self.errors = self._counter("errors", "Error replies sent", "code")
         self.verdicts = self._counter("verdicts", "Programs judged", "verdict")
         self.abandoned = self._counter("closes_abandoned", "Environments whose close hung")
-        self.received_bytes = self._counter("received_bytes", "Bytes of requests")
-        self.sent_bytes = self._counter("sent_bytes", "Bytes of replies")
         self.reset_seconds = self._histogram("reset_seconds", "Seconds of a reset")
         self.step_seconds = self._histogram("step_seconds", "Seconds of a step")
         self.queue_seconds = self._histogram("queue_seconds", "Seconds a program waited to run")
         self.sandbox_seconds = self._histogram("sandbox_seconds", "Seconds a program ran")
+
+    def _bytes(self, name: str, text: str, read: Callable[[], float]) -> None:
+        self.registry.register(_Reading(f"envhost_{name}", text, read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"envhost_{name}", text, labels, registry=self.registry)
@@ -58,11 +80,6 @@ class Telemetry:
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(f"envhost_{name}", text, buckets=_SECONDS, registry=self.registry)
-
-    def note_request(self, kind: str, seconds: float) -> None:
-        """Count a reset or a step and the seconds it took."""
-        self.requests.labels(kind).inc()
-        (self.reset_seconds if kind == "reset" else self.step_seconds).observe(seconds)
 
     def note_verdict(self, metadata: Mapping[str, Any]) -> None:
         """Count what a judged step's metadata tells; nothing for other environments' steps."""
@@ -82,26 +99,27 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """Log one event as `event key=value …`; the session id is added where there is one."""
     if not _logger.isEnabledFor(level):
         return
-    parts = [event]
+    line = event
     if current := session_id.get():
-        parts.append(f"session={current}")
-    parts += [f"{key}={_shown(value)}" for key, value in fields.items() if value is not None]
-    _logger.log(level, "%s", " ".join(parts))
+        line += f" session={current}"
+    for key, value in fields.items():
+        if value is not None:
+            line += f" {key}={_shown(value)}"
+    # What Logger.log does beyond this, finding the caller, takes as long as all the rest.
+    _logger.handle(logging.LogRecord(_logger.name, level, "", 0, line, None, None))
 
 
 def log_traceback(event: str, error: BaseException, **fields: Any) -> None:
     """Log an event with the traceback of the error that caused it."""
     log_event(event, logging.ERROR, **fields)
-    _logger.error("traceback of %s", event, exc_info=error)
+    _logger.error(f"traceback of {event}", exc_info=error)  # noqa: G004 - our formatter takes no args
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    if text and text.isascii() and text.isprintable() and " " not in text and '"' not in text:
-        return text
-    return ascii(text)
+    return text if text.isalnum() or _PLAIN.fullmatch(text) else ascii(text)
 
 
 def printable(text: str) -> str:
@@ -109,10 +127,35 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+class _Formatter(logging.Formatter):
+    """Set tracebacks off: an exception's text must not pass for log lines or steer a terminal."""
+
+    def formatException(self, *exc_info: Any) -> str:  # noqa: N802 - logging's own name
+        lines = super().formatException(*exc_info).split("\n")
+        return "\n".join(f"  | {printable(line)}" for line in lines)
+
+
+class _ClockFormatter(logging.Formatter):
+    """`HH:MM:SS message`; the clock's text is made once a second, not once a line."""
+
+    _second = 0
+    _clock = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second = second
+            self._clock = time.strftime("%H:%M:%S", time.localtime(second))
+        line = f"{self._clock} {record.msg}"
+        if record.exc_info:
+            line += f"\n{self.formatException(record.exc_info)}"
+        return line
+
+
 def configure_logging(level: str, stream: IO[str] | None = None) -> None:
     """Send the log to a stream, standard error by default, one line an event."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(_Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     _logger.handlers[:] = [handler]
     _logger.setLevel(level.upper())
     _logger.propagate = False

@@ -145,8 +145,8 @@ def text_action(action: Mapping[str, Any], field_name: str) -> str:
     raise invalid(("data", field_name), message, "string_type")
 
 
-def encode_reply(reply: Reply) -> str:
-    """Return a reply as one JSON text; NaN and infinities become null."""
+def encode_reply(reply: Reply) -> bytes:
+    """Return a reply as one JSON text, UTF-8; NaN and infinities become null."""
     match reply:
         case ObservationReply():
             # Clients from 0.4.2 on read the metadata inside the observation, older ones beside it.
@@ -166,8 +166,8 @@ def encode_reply(reply: Reply) -> str:
             return dump_json({"type": "error", "data": error})
 
 
-def encode_request(request: Request) -> str:
-    """Return a request as one JSON text."""
+def encode_request(request: Request) -> bytes:
+    """Return a request as one JSON text, UTF-8."""
     match request:
         case ResetRequest(options):
             return dump_json({"type": "reset", "data": options})
@@ -244,13 +244,13 @@ def parse_json(text: str) -> Any:
         raise ProtocolError("INVALID_JSON", f"expected JSON: {error}") from None
 
 
-def dump_json(value: Any) -> str:
-    """Return a value as JSON text; what JSON cannot hold becomes null or its `str`."""
+def dump_json(value: Any) -> bytes:
+    """Return a value as JSON text, UTF-8; what JSON cannot hold becomes null or its `str`."""
     try:
-        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, orjson.JSONEncodeError, RecursionError):
         # Lone surrogates and integers above 64 bits: Python's json writes both.
-        return json.dumps(_finite(value, 0))
+        return json.dumps(_finite(value, 0)).encode()
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """HTTP on the server's port: the request head, plain replies, the hand-over to the WebSocket.
 
 Owns h11 and the limits on a request's head. A stream's first bytes are parsed here once; if they
-ask for a WebSocket, the stream is handed on with those bytes put back (`ReplayedStream`).
+ask for a WebSocket, it gets those bytes with the stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from .codec import dump_json
 
-__all__ = ["BadRequest", "HttpReply", "ReplayedStream", "RequestHead", "read_head", "send_reply"]
+__all__ = ["BadRequest", "HttpReply", "RequestHead", "read_head", "send_reply"]
 
 _RECEIVE_BYTES = 64 * 1024
 
@@ -60,36 +60,7 @@ class HttpReply:
     @classmethod
     def json(cls, value: object, status: int = 200) -> HttpReply:
         """Return a JSON document."""
-        body = dump_json(value).encode()
-        return cls(status=status, body=body, content_type="application/json")
-
-
-class ReplayedStream(trio.abc.Stream):
-    """A stream whose first bytes have been read already and are given out once more."""
-
-    def __init__(self, stream: trio.abc.Stream, first: bytes) -> None:
-        self._stream = stream
-        self._first = first
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return the replayed bytes first, then what arrives."""
-        if self._first:
-            await trio.lowlevel.checkpoint()
-            data, self._first = self._first, b""
-            return data
-        return bytes(await self._stream.receive_some(max_bytes))
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of the data."""
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait until sending may not block."""
-        await self._stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
+        return cls(status=status, body=dump_json(value), content_type="application/json")
 
 
 async def read_head(

@@ -1,26 +1,30 @@
-"""One WebSocket, seen from either end: receive, send under a deadline, close, keepalive.
+"""The server's end of a WebSocket: receive, send, pings, close.
 
-Owns trio_websocket and hides its sharp edges (0.12.2, each measured):
-an unread message blocks its reader, so that a close goes unseen: somebody must always receive;
-`ping()` never wakes when the connection ends; `aclose()` has no limit; `max_message_size` counts
-characters; its client keeps the socket open after a remote close; a failed handshake may leave
-its reader running. Everything here ends in `Disconnected` when the peer is gone.
+Owns the Sans-I/O protocol of `websockets`; here are the reads and writes around it. It parses and
+unmasks four times as fast as wsproto, and the session's receive task reads the socket itself:
+trio-websocket, which our client uses (`dial`), puts a task, a channel and a lock in between, and
+an unread message in its channel hides that the peer has gone.
+
+Known weak point: a pong waits while a long reply is being sent, and with it the receive task; the
+limit on sending bounds that.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import cast
+from collections.abc import Sequence
+from contextlib import suppress
 
 import trio
-import trio_websocket
-from wsproto.utilities import LocalProtocolError, ProtocolError
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
-__all__ = ["Disconnected", "HandshakeRefused", "WebSocket", "accept", "connect"]
+__all__ = ["Disconnected", "WebSocket"]
 
-_RECEIVE_BYTES = 64 * 1024  # 4 KiB, the default, costs half the throughput of large messages
-_CLOSE_SECONDS = 2.0
+_RECEIVE_BYTES = 64 * 1024
+_CLOSE_SECONDS = 1.0
+
 CLOSE_NORMAL = 1000
 CLOSE_GOING_AWAY = 1001
 CLOSE_POLICY = 1008
@@ -36,72 +40,152 @@ class Disconnected(Exception):
         self.reason = reason
 
 
-class HandshakeRefused(Exception):
-    """The server answered the handshake with a plain HTTP status."""
-
-    def __init__(self, status: int, body: str) -> None:
-        super().__init__(f"HTTP {status}: {body}" if body else f"HTTP {status}")
-        self.status = status
-
-
 class WebSocket:
-    """An open WebSocket; `receive` must be waited on at all times by exactly one task."""
+    """A client's WebSocket; exactly one task must be in `receive` at all times.
 
-    def __init__(
-        self,
-        connection: trio_websocket.WebSocketConnection,
-        stream: trio.abc.Stream,
-        *,
-        max_message_bytes: int,
-    ) -> None:
-        self._connection = connection
+    Args:
+        stream: The client's stream, TLS done.
+        request: The bytes of the handshake, already read from the stream.
+        max_message_bytes: A larger message ends the connection with 1009.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, request: bytes, *, max_message_bytes: int) -> None:
+        self.heard_at = trio.current_time()
+        """When the peer last sent anything: its sign of life."""
         self._stream = stream
-        self._max_message_bytes = max_message_bytes
+        self._request = request
+        self._protocol = ServerProtocol(max_size=max_message_bytes)
+        self._frames: list[Frame] = []  # received and not yet given out, in reverse
+        self._parts: list[bytes] = []
+        self._is_text = True
+        self._sending = trio.Lock()
+        self._ended = trio.Event()
 
-    async def receive(self) -> str | bytes:
-        """Return the next message.
+    async def accept(self) -> None:
+        """Answer the handshake.
 
         Raises:
-            Disconnected: The connection is over; a message above the limit ends it with 1009.
+            Disconnected: It is malformed, or the client has gone.
         """
-        try:
-            message: str | bytes = await self._connection.get_message()
-        except trio_websocket.ConnectionClosed as closed:
-            gone = _disconnected(closed)
-            if gone.code == CLOSE_TOO_BIG:
-                await self._linger()
-            raise gone from None
-        # The library counts characters; only a text that could be longer in bytes is encoded.
-        limit = self._max_message_bytes
-        if (
-            isinstance(message, str)
-            and len(message) * 4 > limit
-            and len(message.encode("utf-8", "surrogatepass")) > limit
-        ):
-            await self.close(CLOSE_TOO_BIG, f"message above {limit} bytes")
-            raise Disconnected(CLOSE_TOO_BIG, f"message above {limit} bytes")
-        return message
+        protocol = self._protocol
+        protocol.receive_data(self._request)
+        events = protocol.events_received()
+        if not events or not isinstance(events[0], Request):
+            raise Disconnected(None, f"expected a WebSocket handshake: {protocol.handshake_exc}")
+        protocol.send_response(protocol.accept(events[0]))
+        self._take(events[1:])
+        await self._flush()
+        if protocol.handshake_exc is not None:
+            raise Disconnected(None, f"bad WebSocket handshake: {protocol.handshake_exc}")
 
-    async def send(self, text: str) -> None:
-        """Send one text message; cancelling it in the middle breaks the connection.
+    async def receive(self) -> str | bytes:
+        """Return the next message; pings are answered meanwhile.
 
         Raises:
             Disconnected: The connection is over.
         """
         try:
-            await self._connection.send_message(text)
-        except trio_websocket.ConnectionClosed as closed:
-            raise _disconnected(closed) from None
-        except LocalProtocolError:  # a close has been sent or received in the meantime
-            raise Disconnected(None) from None
+            while True:
+                while self._frames:
+                    message = await self._collect(self._frames.pop())
+                    if message is not None:
+                        return message
+                await self._read()
+        except Disconnected:
+            self._ended.set()
+            raise
 
-    async def close(self, code: int = CLOSE_NORMAL, reason: str = "") -> None:
-        """Close with a handshake within two seconds, else without; never raises for the peer."""
-        # 123 bytes is what a close frame holds.
-        text = reason.encode()[:123].decode("utf-8", "ignore") or None
-        with trio.move_on_after(_CLOSE_SECONDS, shield=True):
-            with suppress(LocalProtocolError):
-                await self._connection.aclose(code, text)
+    async def send(self, text: bytes) -> None:
+        """Send one text message, UTF-8; cancelling it in the middle breaks the connection.
+
+        Raises:
+            Disconnected: The connection is over.
+        """
+        try:
+            self._protocol.send_text(text)
+        except InvalidState as error:  # a close has been sent or received in the meantime
+            raise Disconnected(None, str(error)) from None
+        await self._flush()
+
+    async def ping(self) -> None:
+        """Ask the peer for a sign of life; see `heard_at`.
+
+        Raises:
+            Disconnected: The connection is over.
+        """
+        try:
+            self._protocol.send_ping(b"")
+        except InvalidState as error:
+            raise Disconnected(None, str(error)) from None
+        await self._flush()
+
+    async def close(self, code: int, reason: str) -> None:
+        """Send a close frame and wait a second at most for the peer's; never raises for the peer.
+
+        The task in `receive` sees the peer's answer.
+        """
+        with trio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(Disconnected):
+            await self._send_close(code, reason)
+            await self._ended.wait()
+
+    async def refuse(self, code: int, reason: str) -> Disconnected:
+        """Close from the receiving task itself, and return the end to raise."""
+        with suppress(Disconnected):
+            await self._send_close(code, reason)
+        await self._linger()
+        return Disconnected(code, reason)
+
+    async def _send_close(self, code: int, reason: str) -> None:
+        # A close frame holds 123 bytes of reason.
+        text = reason.encode()[:123].decode("utf-8", "ignore")
+        with suppress(InvalidState):
+            self._protocol.send_close(code, text)
+        await self._flush()
+
+    async def _collect(self, frame: Frame) -> str | bytes | None:
+        """Take one frame; return the message that it ends, if it does."""
+        if frame.opcode is Opcode.CLOSE:
+            raise Disconnected(self._protocol.close_code, self._protocol.close_reason)
+        if frame.opcode in {Opcode.PING, Opcode.PONG}:
+            return None  # answered by the protocol, or our sign of life
+        if frame.opcode is not Opcode.CONT:
+            self._is_text = frame.opcode is Opcode.TEXT
+        if frame.fin and not self._parts:
+            data = bytes(frame.data)
+        else:
+            self._parts.append(bytes(frame.data))
+            if not frame.fin:
+                return None
+            data = b"".join(self._parts)
+            self._parts.clear()
+        if not self._is_text:
+            return data
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise await self.refuse(1007, "text frames hold UTF-8") from None
+
+    async def _read(self) -> None:
+        try:
+            data = await self._stream.receive_some(_RECEIVE_BYTES)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise Disconnected(None) from None
+        if not data:
+            raise Disconnected(None)
+        self.heard_at = trio.current_time()
+        protocol = self._protocol
+        protocol.receive_data(data)
+        self._take(protocol.events_received())
+        if protocol.writes:  # a pong, or a close
+            await self._flush()
+        if protocol.parser_exc is not None and not self._frames:
+            await self._linger()
+            sent = protocol.close_sent
+            raise Disconnected(sent.code if sent else None, str(protocol.parser_exc))
+
+    def _take(self, events: Sequence[object]) -> None:
+        frames = [event for event in events if isinstance(event, Frame)]
+        self._frames[:0] = reversed(frames)
 
     async def _linger(self) -> None:
         """Read on for a moment, so that a peer that still sends sees our close, not a reset."""
@@ -109,136 +193,20 @@ class WebSocket:
             try:
                 while await self._stream.receive_some(_RECEIVE_BYTES):
                     pass
-            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
 
-    async def keep_alive(self, *, interval_seconds: float, timeout_seconds: float) -> None:
-        """Ping the peer again and again; return when it has not answered in time.
-
-        Cancel this when the connection ends: a ping in flight does not wake by itself.
-        """
-        while True:
-            await trio.sleep(interval_seconds)
-            with trio.move_on_after(timeout_seconds) as scope:
-                try:
-                    await self._connection.ping()
-                except (trio_websocket.ConnectionClosed, LocalProtocolError):
-                    return
-            if scope.cancelled_caught:
-                return
-
-
-class _Reader:
-    """Stands where trio_websocket expects a nursery for its reader, to learn when that ends.
-
-    Without it a handshake that the peer abandons waits for ever, and whatever the reader raises
-    hits the whole session.
-    """
-
-    def __init__(self, nursery: trio.Nursery, handshake: trio.CancelScope) -> None:
-        self._nursery = nursery
-        self._handshake = handshake
-        self.rejection: trio_websocket.ConnectionRejected | None = None
-
-    def start_soon(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start the reader; the only method of a nursery that the library calls."""
-        self._nursery.start_soon(self._run, task, args)
-
-    async def _run(self, task: Callable[..., Awaitable[None]], args: tuple[object, ...]) -> None:
+    async def _flush(self) -> None:
+        """Send all that the protocol has to say, in its order."""
         try:
-            await task(*args)
-        except trio_websocket.ConnectionRejected as rejection:
-            self.rejection = rejection
-        except (trio_websocket.ConnectionClosed, ProtocolError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._handshake.cancel()
-
-
-def _disconnected(closed: trio_websocket.ConnectionClosed) -> Disconnected:
-    if closed.reason is None:
-        return Disconnected(None)
-    return Disconnected(closed.reason.code, closed.reason.reason)
-
-
-async def accept(
-    nursery: trio.Nursery, stream: trio.abc.Stream, *, max_message_bytes: int
-) -> WebSocket:
-    """Answer the WebSocket handshake waiting on a stream; its reader runs in the nursery.
-
-    Raises:
-        Disconnected: The client went away, or its handshake is malformed.
-    """
-    with trio.CancelScope() as handshake:
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
         try:
-            request = await trio_websocket.wrap_server_stream(
-                cast("trio.Nursery", _Reader(nursery, handshake)),
-                stream,
-                max_message_size=max_message_bytes,
-                receive_buffer_size=_RECEIVE_BYTES,
-            )
-            connection = await request.accept()
-        except (trio_websocket.ConnectionClosed, LocalProtocolError):
+            data = b"".join(self._protocol.data_to_send())
+            if data:
+                await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise Disconnected(None) from None
-        return WebSocket(connection, stream, max_message_bytes=max_message_bytes)
-    raise Disconnected(None)
-
-
-@asynccontextmanager
-async def connect(
-    stream: trio.abc.Stream,
-    *,
-    host_header: str,
-    resource: str,
-    headers: list[tuple[bytes, bytes]],
-    max_message_bytes: int,
-) -> AsyncIterator[WebSocket]:
-    """Open a WebSocket over a connected stream; leaving the context closes both on every path.
-
-    Raises:
-        HandshakeRefused: The server answered with an HTTP status.
-        Disconnected: It closed during the handshake.
-    """
-    failure: HandshakeRefused | Disconnected | None = None
-    try:
-        async with trio.open_nursery() as nursery:
-            try:
-                websocket = await _client_handshake(
-                    nursery, stream, host_header, resource, headers, max_message_bytes
-                )
-            except (HandshakeRefused, Disconnected) as error:
-                failure = error  # raised below, where no nursery wraps it in a group
-            else:
-                yield websocket
-                await websocket.close()
-            nursery.cancel_scope.cancel()
-    finally:
-        await trio.aclose_forcefully(stream)
-    if failure is not None:
-        raise failure
-
-
-async def _client_handshake(
-    nursery: trio.Nursery,
-    stream: trio.abc.Stream,
-    host_header: str,
-    resource: str,
-    headers: list[tuple[bytes, bytes]],
-    max_message_bytes: int,
-) -> WebSocket:
-    with trio.CancelScope() as handshake:
-        reader = _Reader(nursery, handshake)
-        connection = await trio_websocket.wrap_client_stream(
-            cast("trio.Nursery", reader),
-            cast("trio.SocketStream", stream),  # any stream will do
-            host_header,
-            resource,
-            extra_headers=headers,
-            max_message_size=max_message_bytes,
-            receive_buffer_size=_RECEIVE_BYTES,
-        )
-        return WebSocket(connection, stream, max_message_bytes=max_message_bytes)
-    if reader.rejection is not None:
-        body = (reader.rejection.body or b"").decode("utf-8", "replace").strip()
-        raise HandshakeRefused(reader.rejection.status_code, body)
-    raise Disconnected(None, "closed during the handshake")
+        finally:
+            self._sending.release()
