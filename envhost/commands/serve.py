@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
-import signal
-import sys
 from typing import Any
 
 import click
-import trio
 from attrs import Attribute, fields
 
 from ..config import Limits, ServerConfig
+from ..embed import serve_in_foreground
 from ..entrypoints import make_factory
 from ..errors import ConfigError
 from ..server import Server
 from ..settings import load_settings, read_token
-from ..telemetry import configure_logging, log_event
+from ..telemetry import configure_logging
 
 __all__ = ["serve"]
 
@@ -68,11 +66,7 @@ def serve(
     config = _settings(entrypoint, env_config, config_file, given)
     configure_logging(config.log_level)
     _raise_descriptor_limit()
-    server = Server(config, make_factory(config))
-    try:
-        trio.run(_serve, server)
-    except BaseExceptionGroup as group:
-        raise _single(group) from None
+    serve_in_foreground(Server(config, make_factory(config)))
 
 
 def _settings(
@@ -108,41 +102,3 @@ def _raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-async def _serve(server: Server) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_end_on_signals, server, nursery.cancel_scope)
-        await nursery.start(server.run)
-        total = server.slots.total
-        # The first line is what scripts wait for; the environment's notes come after it.
-        click.echo(f"Serving {server.url} (up to {total} concurrent sessions)")
-        sys.stdout.flush()
-        for note in server.notes():
-            log_event("server.note", text=note)
-        await server.finished.wait()
-        nursery.cancel_scope.cancel()
-
-
-async def _end_on_signals(server: Server, everything: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if server.draining or not server.started:
-                everything.cancel()
-                return
-            running = server.running_requests()
-            if running:
-                click.echo(
-                    f"waiting for {running} running request(s), "
-                    f"{server.config.limits.drain_seconds:g} s at most; again to end at once",
-                    err=True,
-                )
-            server.stop()
-
-
-def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    errors = group.exceptions
-    if len(errors) == 1:
-        inner = errors[0]
-        return _single(inner) if isinstance(inner, BaseExceptionGroup) else inner
-    return group
