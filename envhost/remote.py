@@ -239,7 +239,8 @@ class RemoteSession:
     async def _exchange(self, request: Request) -> Reply:
         try:
             websocket = self._websocket or await self._open()
-            await websocket.send(encode_request(request))
+            with suppress(Disconnected):  # a refusal may lie unread: OpenEnv closes right after it
+                await websocket.send(encode_request(request))
             return decode_reply(await websocket.receive())
         except Disconnected as gone:
             raise SessionLost(f"{self.remote}: the connection was lost: {gone}") from None

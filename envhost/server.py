@@ -130,6 +130,7 @@ class Server:
 
     async def _serve(self, listeners: list[trio.abc.Listener[trio.SocketStream]]) -> None:
         async with trio.open_nursery() as sessions:
+            sessions.start_soon(self._tend_sessions)
             async with trio.open_nursery() as accepting:
                 accepting.start_soon(
                     partial(

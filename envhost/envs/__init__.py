@@ -1,0 +1,1 @@
+"""The environments that envhost brings along."""

@@ -1,0 +1,1 @@
+"""The judge: problems, the code in an answer, comparing outputs, verdicts."""

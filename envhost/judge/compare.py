@@ -1,0 +1,116 @@
+"""Comparing what a program printed with what was expected.
+
+Owns the checkers `lines`, `exact`, `tokens` and `floats`, and the comparison of returned values. A
+token compares as a number only where the expected one is a float literal, so that 1000000008 is
+never close enough to 1000000007.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from attrs import frozen
+
+__all__ = ["CHECKERS", "Tolerance", "outputs_match", "text_of", "values_match"]
+
+CHECKERS = ("lines", "exact", "tokens", "floats")
+# A point or an exponent makes a literal a float.
+_FLOAT = re.compile(r"[+-]?((\d+\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+)")
+
+
+@frozen
+class Tolerance:
+    """How far a number may be off: one of the two suffices."""
+
+    absolute: float = 1e-6
+    relative: float = 1e-6
+
+    def allows(self, expected: float, actual: float) -> bool:
+        """Whether the actual number is close enough."""
+        if math.isnan(expected) or math.isinf(expected):
+            return expected == actual or (math.isnan(expected) and math.isnan(actual))
+        difference = abs(expected - actual)
+        return difference <= max(self.absolute, self.relative * abs(expected))
+
+
+def text_of(value: Any) -> str:
+    """Return a data set's input or output as text: a list is one element a line."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(f"{_line_of(item)}\n" for item in value)
+    return f"{_line_of(value)}\n"
+
+
+def _line_of(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(_line_of(item) for item in value)
+    return str(value)
+
+
+def outputs_match(checker: str, expected: str, actual: bytes, tolerance: Tolerance) -> bool:
+    """Compare a program's output by one of `CHECKERS`."""
+    text = actual.decode("utf-8", "replace")
+    match checker:
+        case "exact":
+            return expected.strip() == text.strip()
+        case "tokens":
+            return _tokens_match(expected.split(), text.split(), _token_matcher(Tolerance()))
+        case "floats":
+            return _lines_match(expected, text, _token_matcher(tolerance))
+        case _:
+            return _lines_match(expected, text, _token_matcher(Tolerance()))
+
+
+def _lines_match(expected: str, actual: str, matches: Callable[[str, str], bool]) -> bool:
+    wanted, got = _lines(expected), _lines(actual)
+    return len(wanted) == len(got) and all(
+        want == have or _tokens_match(want.split(" "), have.split(" "), matches)
+        for want, have in zip(wanted, got, strict=True)
+    )
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _tokens_match(
+    expected: list[str], actual: list[str], matches: Callable[[str, str], bool]
+) -> bool:
+    return len(expected) == len(actual) and all(map(matches, expected, actual))
+
+
+def _token_matcher(tolerance: Tolerance) -> Callable[[str, str], bool]:
+    def matches(expected: str, actual: str) -> bool:
+        if expected == actual:
+            return True
+        if not _FLOAT.fullmatch(expected):
+            return False
+        try:
+            return tolerance.allows(float(expected), float(actual))
+        except ValueError:
+            return False
+
+    return matches
+
+
+def values_match(expected: Any, actual: Any, tolerance: Tolerance) -> bool:
+    """Compare returned JSON values: floats within the tolerance, all else exactly."""
+    if isinstance(expected, float) and isinstance(actual, int | float):
+        return tolerance.allows(expected, actual)
+    if isinstance(expected, list) and isinstance(actual, list):
+        missing = object()
+        pairs = zip_longest(expected, actual, fillvalue=missing)
+        return all(values_match(want, have, tolerance) for want, have in pairs)
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        return expected.keys() == actual.keys() and all(
+            values_match(value, actual[key], tolerance) for key, value in expected.items()
+        )
+    return bool(expected == actual)

@@ -1,0 +1,172 @@
+"""One child process in a group of its own: bounded output, true status, killed on every path.
+
+Owns starting, reading and killing. The child is started from the calling thread, since a parent
+death signal follows the thread that forked, and trio's own worker threads end when idle. Its end
+is seen on a pidfd; its group is killed before it is reaped, so that the number cannot mean
+somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+__all__ = [
+    "Child",
+    "children",
+    "cpu_seconds",
+    "descendants",
+    "read_bounded",
+    "read_tail",
+    "run_delay_seconds",
+    "start_child",
+]
+
+_CHUNK_BYTES = 64 * 1024
+_REAP_SECONDS = 10.0
+
+
+class Child:
+    """A running child; `start_child` makes it and ends it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.pid = process.pid
+        self._process = process
+
+    def kill(self) -> None:
+        """Kill the whole group and all descendants at once; harmless when they are gone."""
+        if self._process.returncode is not None:
+            return
+        for pid in descendants(self.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait for the child's end; it is not reaped before its group has been killed."""
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            await trio.lowlevel.wait_readable(pidfd)
+        finally:
+            trio.lowlevel.notify_closing(pidfd)
+            os.close(pidfd)
+
+    async def end(self) -> int:
+        """Kill the group, reap the child and return its exit code, negative for a signal."""
+        self.kill()
+        with trio.move_on_after(_REAP_SECONDS, shield=True):
+            await self.wait()
+            return self._process.wait()
+        raise RuntimeError(f"process {self.pid} cannot be killed: is it stuck in the kernel?")
+
+
+@asynccontextmanager
+async def start_child(
+    argv: Sequence[str],
+    *,
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    pass_fds: Sequence[int],
+    user: int | None,
+    cwd: str,
+    env: Mapping[str, str],
+) -> AsyncIterator[Child]:
+    """Start a child in a session of its own; on every way out its whole group is killed.
+
+    The descriptors stay the caller's to close. `user` is a uid and gid to run as, None for ours.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    process = subprocess.Popen(  # noqa: ASYNC220 - see above: from this very thread
+        argv,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        env=env,
+        cwd=cwd,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else (),
+    )
+    child = Child(process)
+    try:
+        yield child
+    finally:
+        await child.end()
+
+
+async def read_bounded(fd: int, limit_bytes: int, on_overflow: Callable[[], None]) -> bytes:
+    """Read a pipe to its end; above the limit call `on_overflow` and drop the rest."""
+    chunks: list[bytes] = []
+    room = limit_bytes
+    async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
+        async for chunk in stream:
+            if len(chunk) > room:
+                on_overflow()
+            chunks.append(bytes(chunk[: max(room, 0)]))
+            room -= len(chunk)
+    return b"".join(chunks)
+
+
+async def read_tail(fd: int, limit_bytes: int) -> bytes:
+    """Read a pipe to its end; return its last bytes."""
+    tail = b""
+    async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
+        async for chunk in stream:
+            tail = (tail + chunk)[-limit_bytes:]
+    return tail
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of a process's live children."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - no Path for each poll
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of all live descendants of a process."""
+    found: list[int] = []
+    waiting = children(pid)
+    while waiting:
+        found += waiting
+        waiting = [grandchild for child in waiting for grandchild in children(child)]
+    return found
+
+
+def cpu_seconds(pid: int, *, own: bool) -> float:
+    """Return the CPU time of a process's reaped children, and with `own` its own on top."""
+    # The name, in parentheses, may hold blanks and parentheses itself.
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if len(fields) < 15:
+        return 0.0
+    return sum(map(int, fields[11:15] if own else fields[13:15])) / _TICKS
+
+
+def run_delay_seconds(pid: int) -> float:
+    """Return how long a process's main thread could run and waited for a processor."""
+    fields = _read(f"/proc/{pid}/schedstat").split()
+    return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - no Path for each poll
+            return file.read()
+    except OSError:  # it has ended
+        return b""

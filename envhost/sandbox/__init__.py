@@ -1,0 +1,1 @@
+"""The sandbox: cells in which programs run, bounded and alone."""

@@ -1,0 +1,182 @@
+"""The first process inside a cell: it forks the program, waits for it, and reports how it ended.
+
+Runs under the cell's interpreter with nothing but the standard library, as
+`python -S -s -P /cell/runner.py RESULT LIFELINE NOFILE AS NPROC CPU CALL [FILE…]`; the files, of
+the runner's own directory, are the program's arguments.
+
+Goals. The program's end comes to the host as the true wait status, not as bwrap's translation of
+it. A host that dies takes the cell with it at any moment: the lifeline's end of file ends this
+process, and with it the cell's pid namespace. The program cannot read or steal anything of this
+process (it is not dumpable) and behaves as under a plain interpreter.
+
+Known weak points. The program has the same uid: it can kill this process, which ends its own cell
+without a report, a runtime error.
+"""
+
+import os
+import resource
+import sys
+from _ctypes import call_function, dlopen, dlsym
+
+DIRECTORY = os.path.dirname(os.path.abspath(sys.argv[0]))
+MAIN = DIRECTORY + "/main.py"
+PRELUDE = DIRECTORY + "/prelude.py"
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def prctl(option, value):
+    """Set an attribute of this process."""
+    # ctypes itself takes 4 ms to import, half of the interpreter's start.
+    call_function(dlsym(dlopen(None, os.RTLD_NOW), "prctl"), (option, value, 0, 0, 0))
+
+
+def watch(child, result, lifeline):
+    """Wait for the program or the host's end, report the former, and leave."""
+    import select
+
+    poller = select.poll()
+    pidfd = os.pidfd_open(child)
+    poller.register(pidfd, select.POLLIN)
+    poller.register(lifeline, select.POLLIN | select.POLLHUP)
+    while True:
+        ready = {fd for fd, _ in poller.poll()}
+        if lifeline in ready:
+            os._exit(1)
+        if pidfd in ready:
+            break
+    # Everything that the program started and waited for is in its own children's times.
+    _, status, usage = os.wait4(child, 0)
+    seconds = usage.ru_utime + usage.ru_stime
+    report = f"done {status} {seconds} {usage.ru_maxrss * 1024}\n"
+    os.write(result, report.encode())
+    end_orphans()
+    os._exit(0)
+
+
+def end_orphans():
+    """Kill what the program left behind: in a pid namespace the kernel does, without one we."""
+    if os.getppid() == 1:
+        return
+    while True:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            for pid in file.read().split():
+                os.kill(int(pid), 9)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def lower_limits(nofile, address_space, processes, cpu):
+    """Bound the program; what was the hard limit before cannot be raised again."""
+    bounds = {
+        resource.RLIMIT_AS: (address_space, address_space),
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_CPU: (cpu, cpu + 1),  # soft below hard, so that it shows as SIGXCPU
+        resource.RLIMIT_MSGQUEUE: (0, 0),
+        resource.RLIMIT_NOFILE: (nofile, nofile),
+        resource.RLIMIT_NPROC: (processes, processes),
+    }
+    for name, bound in bounds.items():
+        resource.setrlimit(name, bound)
+
+
+def load(result):
+    """Return the compiled program, or report that it cannot be compiled, and leave."""
+    try:
+        with open(MAIN, "rb") as file:
+            return compile(file.read(), MAIN, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
+        os.write(result, b"uncompiled\n")
+        sys.stderr.write(f"{type(error).__name__}: {error}\n".encode("ascii", "replace").decode())
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def begin():
+    """Fork the program's process; return there its code, its module and how to call it."""
+    result, lifeline, nofile, address_space, processes, cpu = map(int, sys.argv[1:7])
+    call = sys.argv[7]
+    os.nice(10)
+    # Programs cannot read, trace or steal from this process.
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    os.write(result, b"begun\n")
+    child = os.fork()
+    if child:
+        watch(child, result, lifeline)
+    os.setsid()  # kill(0, …) reaches the program's own processes only
+    code = load(result)
+    channel = arguments = None
+    if call:
+        import json
+
+        arguments = json.loads(read_all(0))
+        channel = os.dup(1)
+        os.dup2(2, 1)
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.dup2(channel, 255)
+        os.closerange(3, 255)
+        channel = 255
+    else:
+        os.closerange(3, 256)
+    sys.argv = [MAIN, *(f"{DIRECTORY}/{name}" for name in sys.argv[8:])]
+    sys.path.insert(0, os.getcwd())
+    lower_limits(nofile, address_space, processes, cpu)
+    prctl(PR_SET_DUMPABLE, 1)
+    module = program_module()
+    if os.path.exists(PRELUDE):
+        with open(PRELUDE) as file:
+            exec(compile(file.read(), PRELUDE, "exec"), module.__dict__)
+    return code, module, (call, arguments, channel)
+
+
+def read_all(fd):
+    """Return everything that a descriptor gives."""
+    with open(fd, "rb", closefd=False) as file:
+        return file.read()
+
+
+def program_module():
+    """Make the module that the program runs as, and what `site` adds to the builtins."""
+    import _sitebuiltins
+    import builtins
+
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    module = type(sys)("__main__")
+    module.__file__ = MAIN
+    module.__builtins__ = builtins
+    sys.modules["__main__"] = module
+    return module
+
+
+def answer(module, call, arguments, channel):
+    """Call the program's function and send its return value as JSON."""
+    import json
+
+    function = getattr(module, call, None)
+    if function is None:
+        function = getattr(module.Solution(), call)
+    value = function(*arguments)
+    text = json.dumps(value, default=plain).encode()
+    with open(channel, "wb") as file:
+        file.write(text)
+
+
+def plain(value):
+    """Return a JSON value for what JSON does not know."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if hasattr(value, "__iter__"):
+        return list(value)
+    return str(value)
+
+
+# At the module's top level, and not in a function: the interpreter's own end (exit codes, atexit,
+# threads, flush errors, tracebacks) is then the program's.
+code, module, how = begin()
+exec(code, module.__dict__)
+if how[0]:
+    answer(module, *how)

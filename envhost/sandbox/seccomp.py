@@ -1,0 +1,55 @@
+"""The system calls that a program has no business with, as a seccomp filter.
+
+Owns pyseccomp, a ctypes wrapper of libseccomp; without the library there is no filter, and the
+other guards stand alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+__all__ = ["deny_filter"]
+
+_DENIED = (
+    # other processes
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp",
+    # namespaces and mounts; clone3 is answered as missing, so that libc falls back to clone
+    "mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "move_mount", "open_tree",
+    "fsopen", "fsmount", "fsconfig", "mount_setattr",
+    # memory outside of RLIMIT_AS
+    "shmget", "shmat", "memfd_create", "memfd_secret",
+    # kernel attack surface
+    "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter",
+    "io_uring_register", "keyctl", "add_key", "request_key", "open_by_handle_at",
+    "name_to_handle_at", "quotactl", "acct", "kexec_load", "init_module", "finit_module",
+    "delete_module", "syslog", "reboot", "swapon", "swapoff", "personality",
+)  # fmt: skip
+_CLONE_NEWUSER = 0x10000000
+_TIOCSTI = 0x5412
+
+
+def deny_filter() -> bytes | None:
+    """Return the filter as BPF for `bwrap --seccomp`; None where libseccomp is missing."""
+    try:
+        import pyseccomp as seccomp
+    except (ImportError, OSError, RuntimeError):
+        return None
+    rules = seccomp.SyscallFilter(seccomp.ALLOW)
+    denied = seccomp.ERRNO(errno.EPERM)
+    for name in _DENIED:
+        try:
+            rules.add_rule(denied, name)
+        except (OSError, ValueError, RuntimeError):
+            continue  # a call that this kernel's headers or architecture do not know
+    rules.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
+    user_namespace = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_NEWUSER, _CLONE_NEWUSER)
+    rules.add_rule(denied, "clone", user_namespace)
+    rules.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.EQ, _TIOCSTI))
+    # prlimit on another process; 0 is the caller
+    rules.add_rule(denied, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
+    descriptor = os.memfd_create("seccomp")
+    with os.fdopen(descriptor, "w+b", buffering=0) as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()

@@ -1,0 +1,74 @@
+"""As root: an interpreter that the cells' own uid can reach, wherever it lies.
+
+Cells run as uid 65534, which cannot look into a home such as /root. The interpreter's prefix is
+then bound to a place that it can reach, in a mount namespace of the server's own, which nobody else
+sees and which ends with the server.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import ConfigError
+
+__all__ = ["staged_prefix"]
+
+_CLONE_NEWNS = 0x20000
+_MS_BIND = 0x1000
+_MS_REC_PRIVATE = 0x4000 | 0x40000
+_MNT_DETACH = 2
+
+
+@contextmanager
+def staged_prefix(prefix: str, uid: int | None) -> Iterator[str]:
+    """Give a path of the prefix that `uid` can reach; the prefix itself where it can.
+
+    Must be entered in the thread that starts the cells.
+
+    Raises:
+        ConfigError: It cannot be reached, and cannot be bound elsewhere.
+    """
+    if uid is None or _is_reachable(prefix, uid):
+        yield prefix
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    with tempfile.TemporaryDirectory(prefix="envhost-python-", dir=_public_directory()) as place:
+        Path(place).chmod(0o755)
+        try:
+            _call(libc.unshare(_CLONE_NEWNS))
+            _call(libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
+            _call(libc.mount(os.fsencode(prefix), os.fsencode(place), None, _MS_BIND, None))
+        except OSError as error:
+            raise ConfigError(
+                f"programs run as uid {uid}, which cannot reach the interpreter in {prefix}, and "
+                f"it cannot be bound elsewhere: {error}; set the option python to one that every "
+                "user can run, such as /usr/bin/python3"
+            ) from None
+        try:
+            yield place
+        finally:
+            libc.umount2(os.fsencode(place), _MNT_DETACH)
+
+
+def _public_directory() -> str:
+    return "/run" if _is_reachable("/run", 65534) else "/tmp"
+
+
+def _is_reachable(path: str, uid: int) -> bool:
+    """Whether another user can enter every directory on the way."""
+    for directory in [Path(path), *Path(path).parents]:
+        status = directory.stat()
+        if not (status.st_mode & 0o001 or (status.st_uid == uid and status.st_mode & 0o100)):
+            return False
+    return True
+
+
+def _call(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
