@@ -11,7 +11,7 @@ import ctypes
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -37,8 +37,11 @@ def staged_prefix(prefix: str, uid: int | None) -> Iterator[str]:
         yield prefix
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    with tempfile.TemporaryDirectory(prefix="envhost-python-", dir=_public_directory()) as place:
-        Path(place).chmod(0o755)
+    # Not a TemporaryDirectory: that deletes what it holds, at exit too, and while the mount stands
+    # it holds the interpreter itself. An empty directory is all that may be removed here.
+    place = Path(tempfile.mkdtemp(prefix="envhost-python-", dir=_public_directory()))
+    try:
+        place.chmod(0o755)
         try:
             _call(libc.unshare(_CLONE_NEWNS))
             _call(libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
@@ -49,10 +52,11 @@ def staged_prefix(prefix: str, uid: int | None) -> Iterator[str]:
                 f"it cannot be bound elsewhere: {error}; set the option python to one that every "
                 "user can run, such as /usr/bin/python3"
             ) from None
-        try:
-            yield place
-        finally:
-            libc.umount2(os.fsencode(place), _MNT_DETACH)
+        yield str(place)
+    finally:
+        libc.umount2(os.fsencode(place), _MNT_DETACH)
+        with suppress(OSError):
+            place.rmdir()
 
 
 def _public_directory() -> str:

@@ -1,0 +1,140 @@
+"""The command line: `python -m rltrain manifest.yaml`, and `python -m rltrain report DIR…`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from .errors import RltrainError, RunStopped, SetupError
+from .manifest_file import read_manifest
+from .text import visible
+
+__all__ = ["main"]
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where to train.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The run's folder.  [default: runs/NAME-DATE-TIME]",
+)
+@click.option("--check", "is_check", is_flag=True, help="Check everything and do not train.")
+@click.option(
+    "--resume", "is_resumed", is_flag=True, help="Go on from the newest checkpoint in --output."
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Override a key of the manifest; repeatable.",
+)
+def command(
+    manifest: Path,
+    *,
+    device: str,
+    output: Path | None,
+    is_check: bool,
+    is_resumed: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Train a language model as MANIFEST says, against environments behind a URL.
+
+    `rltrain report DIR…` writes the page of a run, or compares several.
+    """
+    values, warnings = read_manifest(manifest, overrides)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if is_resumed and output is None:
+        raise SetupError("--resume: say which run's folder with --output")
+
+    _quiet_libraries()
+    # torch and its kin take seconds to import: only after the manifest has been read.
+    from .launch import Launch, resolve_device
+
+    launch = Launch(
+        manifest=values,
+        source=manifest,
+        folder=output or Path("runs") / f"{manifest.stem}-{time.strftime('%Y%m%d-%H%M%S')}",
+        device=resolve_device(device),
+        is_resumed=is_resumed,
+    )
+    if is_check:
+        for line in launch.check():
+            click.echo(line)
+        return
+    resume = f"to go on: python -m rltrain {manifest} --resume --output {launch.folder}"
+    try:
+        is_complete = launch.run()
+    except RunStopped:
+        click.echo(resume)
+        raise
+    click.echo(f"run folder: {launch.folder}")
+    if not is_complete:
+        click.echo(f"stopped on request; {resume}")
+
+
+@click.command("report")
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("comparison.html"),
+    show_default=True,
+    help="The page to write, for several runs.",
+)
+def report_command(folders: tuple[Path, ...], output: Path) -> None:
+    """Write the page of one run's folder, or one that compares several."""
+    from .report import compare_runs, write_report
+
+    if len(folders) == 1:
+        write_report(folders[0])
+        click.echo(folders[0] / "report.html")
+    else:
+        compare_runs(folders, output)
+        click.echo(output)
+
+
+def _quiet_libraries() -> None:
+    """Keep the libraries' notes about themselves out of the run's own lines."""
+    for name in ("bitsandbytes", "transformers", "peft", "torch"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Run the command line; errors that are the user's to mend come without a traceback."""
+    try:
+        if sys.argv[1:2] == ["report"]:
+            report_command.main(sys.argv[2:], prog_name="rltrain report", standalone_mode=False)
+        else:
+            command.main(prog_name="rltrain", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except SetupError as error:
+        click.echo(f"rltrain: {visible(str(error))}", err=True)
+        sys.exit(2)
+    except (RunStopped, RltrainError) as error:
+        click.echo(f"rltrain: stopped: {visible(str(error))}", err=True)
+        sys.exit(1)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("rltrain: interrupted; the newest checkpoint is kept", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

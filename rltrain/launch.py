@@ -1,0 +1,216 @@
+"""A manifest to a running trainer: builds the parts, in the order in which they may fail.
+
+Owns the life of what a run holds: its folder, its own server, sessions, files. Cheap checks come
+first; the model loads last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import torch
+from attrs import frozen
+
+from .chat import Chat
+from .checkpoint import Checkpoints, RunState
+from .collect import Collector
+from .engine import Engine
+from .environments import EnvironmentFacts, Environments
+from .errors import RunStopped, SetupError
+from .interrupts import StopRequest
+from .learner import Learner
+from .manifest import Manifest
+from .metrics import RunLog
+from .own_server import own_server
+from .policy import Policy, load_policy
+from .preflight import check_environment, check_installation, check_model
+from .progress import Display
+from .report import write_report
+from .rounds import Rounds
+from .sampler.hf import TransformersSampler
+from .train import Trainer
+
+__all__ = ["Launch", "resolve_device"]
+
+_GAP_LIMIT_FP32 = 1e-3
+_GAP_LIMIT_ROUNDED = 0.05
+
+
+@frozen(kw_only=True)
+class Launch:
+    """What the command line asked for.
+
+    Args:
+        manifest: What to run.
+        source: The manifest's file, copied into the run's folder.
+        folder: The run's folder.
+        device: Where to train.
+        is_resumed: Go on from the newest checkpoint in the folder.
+    """
+
+    manifest: Manifest
+    source: Path
+    folder: Path
+    device: torch.device
+    is_resumed: bool = False
+
+    def banner(self, urls: tuple[str, ...]) -> str:
+        """Return the line that says what runs."""
+        return (
+            f"Algorithm: {self.manifest.algorithm.name} | Env: {', '.join(urls)} | "
+            f"Pop size: {self.manifest.training.pop_size} | "
+            f"Steps: {self.manifest.training.max_steps} | Device: {self.device}"
+        )
+
+    @property
+    def planned_steps(self) -> int:
+        """Training steps if every episode takes all its turns."""
+        turns = self.manifest.algorithm.rollouts * self.manifest.environment.turns
+        return -(-self.manifest.training.max_steps // turns)
+
+    def run(self) -> bool:
+        """Train; return whether the run is complete, False where it was asked to stop before.
+
+        Raises:
+            SetupError: It could not begin.
+            RunStopped: It could not go on.
+        """
+        check_installation(self.manifest, world_size=int(os.environ.get("WORLD_SIZE", "1")))
+        self._prepare_folder()
+        with ExitStack() as stack:
+            urls = stack.enter_context(self._servers(self.folder / "server.log"))
+            facts = check_environment(self.manifest, urls)
+            print(self.banner(urls), flush=True)
+            stop = stack.enter_context(StopRequest())
+            policy = load_policy(self.manifest.network, self.manifest.algorithm, device=self.device)
+            slots = self.manifest.algorithm.rollouts + 1
+            environments = stack.enter_context(
+                Environments.connect(self.manifest.environment, urls, slots=slots)
+            )
+            return self._train(stack, policy, environments, facts, stop)
+
+    def check(self) -> Iterator[str]:
+        """Do all that comes before training, and give out what was found, a line each.
+
+        Raises:
+            SetupError: Something is missing.
+        """
+        check_installation(self.manifest, world_size=int(os.environ.get("WORLD_SIZE", "1")))
+        algorithm = self.manifest.algorithm
+        with tempfile.TemporaryDirectory() as folder, self._servers(Path(folder) / "log") as urls:
+            facts = check_environment(self.manifest, urls)
+            yield self.banner(urls)
+            yield (
+                f"Sessions: {algorithm.rollouts} for rollouts and 1 for evaluation; problems: "
+                f"{facts.dataset_size or 'unknown'} for training, "
+                f"{facts.evaluation_size or 'unknown'} held out"
+            )
+            yield check_model(self.manifest, self.device)
+            yield (
+                f"Plan: {self.planned_steps} training steps of {algorithm.batch_size} groups × "
+                f"{algorithm.group_size} rollouts, into {self.folder}"
+            )
+
+    def _prepare_folder(self) -> None:
+        if (self.folder / "metrics.jsonl").exists() and not self.is_resumed:
+            raise SetupError(
+                f"{self.folder} already holds a run: choose another --output, or --resume it"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        copy = self.folder / "manifest.yaml"
+        if not copy.exists() or not copy.samefile(self.source):
+            shutil.copyfile(self.source, copy)
+
+    @contextmanager
+    def _servers(self, log: Path) -> Iterator[tuple[str, ...]]:
+        """Give the servers' URLs, of the run's own server where the manifest has an entrypoint."""
+        environment = self.manifest.environment
+        if environment.urls:
+            yield environment.urls
+            return
+        sessions = self.manifest.algorithm.rollouts + 1
+        with own_server(environment, sessions=sessions, log=log) as url:
+            yield (url,)
+
+    def _train(
+        self,
+        stack: ExitStack,
+        policy: Policy,
+        environments: Environments,
+        facts: EnvironmentFacts,
+        stop: StopRequest,
+    ) -> bool:
+        """Put the trainer together and let it run; draw what the run left, however it ended."""
+        algorithm, environment = self.manifest.algorithm, self.manifest.environment
+        engine = Engine(policy.parameters(), max_grad_norm=algorithm.max_grad_norm)
+        folder = self.manifest.training.checkpoint_path
+        checkpoints = Checkpoints(Path(folder) if folder else self.folder / "checkpoints")
+        state = checkpoints.load(policy, engine) if self.is_resumed else RunState()
+        log = stack.enter_context(RunLog(self.folder, resumed_step=state.step))
+        stack.callback(write_report, self.folder)
+        display = stack.enter_context(
+            Display(planned_steps=self.planned_steps, done_steps=state.step)
+        )
+        collector = Collector(
+            TransformersSampler(policy),
+            environments,
+            Chat(policy.tokenizer, environment.chat_template_kwargs),
+            max_turns=environment.turns,
+            max_output_tokens=algorithm.max_output_tokens,
+            context_length=policy.context_length,
+            request_timeout_seconds=environment.request_timeout_s,
+        )
+        rounds = Rounds(
+            manifest=self.manifest, facts=facts, collector=collector, display=display, stop=stop
+        )
+        trainer = Trainer(
+            manifest=self.manifest,
+            policy=policy,
+            policy_gap_limit=self._policy_gap_limit(policy),
+            engine=engine,
+            learner=Learner(policy, engine, algorithm),
+            rounds=rounds,
+            checkpoints=checkpoints,
+            log=log,
+            display=display,
+            stop=stop,
+            folder=self.folder,
+        )
+        try:
+            trainer.train(state)
+        except torch.OutOfMemoryError as error:
+            raise RunStopped(
+                f"out of memory: {str(error).splitlines()[0]} Lower "
+                f"algorithm.micro_batch_size_per_gpu, max_output_tokens or group_size; keep "
+                f"gradient_checkpointing on; quantization: nf4 makes the weights smallest"
+            ) from error
+        return not stop.is_requested
+
+    def _policy_gap_limit(self, policy: Policy) -> float | None:
+        """Return what rounding may explain; None where the manifest makes the gap on purpose."""
+        if self.manifest.training.max_policy_gap is not None:
+            return self.manifest.training.max_policy_gap
+        if self.manifest.algorithm.is_sampling_truncated or (
+            self.manifest.network.lora_config.lora_dropout
+        ):
+            return None
+        is_exact = policy.dtype == torch.float32 and self.manifest.algorithm.quantization != "int8"
+        return _GAP_LIMIT_FP32 if is_exact else _GAP_LIMIT_ROUNDED
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of `auto`, `cpu` or `cuda`.
+
+    Raises:
+        SetupError: cuda was asked for and there is none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SetupError("--device cuda: torch sees no GPU; is the CUDA build of torch installed?")
+    return torch.device(name)

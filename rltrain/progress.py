@@ -1,0 +1,140 @@
+"""What the person at the terminal sees: a live line while a run works, plain lines in a log.
+
+Owns the words and the drawing; knows records, no tensors. Rich draws only on a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
+
+from .metrics import EvaluationRecord, StepRecord
+from .text import one_line
+
+__all__ = ["Display", "duration", "sparkline"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float | None], *, width: int = 24) -> str:
+    """Return the last values as a row of bars, from the least to the greatest of them."""
+    known = [value for value in values if value is not None][-width:]
+    if not known:
+        return ""
+    low, span = min(known), (max(known) - min(known)) or 1.0
+    return "".join(_BARS[round((value - low) / span * (len(_BARS) - 1))] for value in known)
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: `8s`, `3m05s`, `2h07m`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def _number(value: float | None, form: str = ".3f") -> str:
+    return "–" if value is None else format(value, form)
+
+
+class Display:
+    """Progress of a run.
+
+    Args:
+        planned_steps: Training steps, as far as is known before.
+        done_steps: Of which this many are done, in a run that is resumed.
+    """
+
+    def __init__(self, *, planned_steps: int, done_steps: int = 0) -> None:
+        self._planned_steps = planned_steps
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._rewards: list[float | None] = []
+        self._started: float | None = None
+        self._share_before: float | None = None
+        self._live: Progress | None = None
+        if self._console.is_terminal:
+            self._live = Progress(
+                SpinnerColumn(),
+                BarColumn(bar_width=20),
+                TextColumn("{task.completed}/{task.total} {task.description}", markup=False),
+                TextColumn("{task.fields[phase]}", markup=False, style="dim"),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._live.add_task(
+                "", total=planned_steps, completed=done_steps, phase="starting"
+            )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def line(self, text: str) -> None:
+        """Show a line that stays."""
+        self._console.print(Text(one_line(text)))
+
+    def phase(self, name: str, *, share_done: float) -> None:
+        """Say what is being done now; the first call starts the clock of the time left."""
+        if self._started is None:
+            self._started, self._share_before = time.monotonic(), share_done
+        if self._live is not None:
+            self._live.update(self._task, phase=name)
+
+    def step(self, record: StepRecord, *, share_done: float) -> None:
+        """Show a training step; `share_done` of the run lies behind it."""
+        self._rewards.append(record.reward_mean)
+        summary = (
+            f"reward {_number(record.reward_mean)} {sparkline(self._rewards)}  "
+            f"solved {_number(record.solved, '.0%')}  "
+            f"length {_number(record.completion_tokens, '.0f')}  "
+            f"generate {record.generate_seconds:.1f}s score {record.score_seconds:.1f}s "
+            f"train {record.train_seconds:.1f}s  "
+            f"{_number(record.generated_tokens_per_second, '.0f')} tok/s  "
+            f"left {self._left(share_done)}"
+        )
+        if self._live is None:
+            self.line(f"step {record.step}/{self._planned_steps}  {summary}")
+        else:
+            self._live.update(
+                self._task,
+                completed=record.step,
+                total=max(self._planned_steps, record.step),
+                description=summary,
+            )
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """Show an evaluation."""
+        unscored = f", {record.unscored} not scored" if record.unscored else ""
+        self.line(
+            f"evaluation after step {record.step}: reward {_number(record.reward_mean)}  "
+            f"solved {_number(record.solved, '.1%')}  ({record.episodes} episodes{unscored}, "
+            f"{record.seconds:.1f}s)"
+        )
+
+    def _left(self, share_done: float) -> str:
+        assert self._started is not None
+        assert self._share_before is not None
+        done = share_done - self._share_before
+        if done <= 0:
+            return "?"
+        seconds = time.monotonic() - self._started
+        return duration(seconds * max(0.0, 1.0 - share_done) / done)

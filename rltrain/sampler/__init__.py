@@ -1,0 +1,7 @@
+"""Samplers: where completions come from, behind one protocol."""
+
+from __future__ import annotations
+
+from .protocol import Sampler
+
+__all__ = ["Sampler"]
