@@ -27,8 +27,8 @@ __all__ = [
     "start_child",
 ]
 
-_CHUNK_BYTES = 64 * 1024
 _REAP_SECONDS = 10.0
+_KILL_ROUNDS = 20
 
 
 class Child:
@@ -42,10 +42,15 @@ class Child:
         """Kill the whole group and all descendants at once; harmless when they are gone."""
         if self._process.returncode is not None:
             return
-        for pid in descendants(self.pid):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):
+        # The descendants first, while the tree still shows them; they may have been forking.
+        for _ in range(_KILL_ROUNDS):
+            living = [pid for pid in descendants(self.pid) if not _is_dead(pid)]
+            for pid in living:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not living:
+                break
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> None:
@@ -105,26 +110,27 @@ async def start_child(
         await child.end()
 
 
-async def read_bounded(fd: int, limit_bytes: int, on_overflow: Callable[[], None]) -> bytes:
-    """Read a pipe to its end; above the limit call `on_overflow` and drop the rest."""
-    chunks: list[bytes] = []
-    room = limit_bytes
+async def read_bounded(
+    fd: int, into: bytearray, limit_bytes: int, on_overflow: Callable[[], None]
+) -> None:
+    """Read a pipe to its end; above the limit call `on_overflow` and drop the rest.
+
+    What was read before a cancellation stands in `into`.
+    """
     async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
         async for chunk in stream:
+            room = limit_bytes - len(into)
+            into += chunk[:room]
             if len(chunk) > room:
                 on_overflow()
-            chunks.append(bytes(chunk[: max(room, 0)]))
-            room -= len(chunk)
-    return b"".join(chunks)
 
 
-async def read_tail(fd: int, limit_bytes: int) -> bytes:
-    """Read a pipe to its end; return its last bytes."""
-    tail = b""
+async def read_tail(fd: int, into: bytearray, limit_bytes: int) -> None:
+    """Read a pipe to its end and keep its last bytes."""
     async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
         async for chunk in stream:
-            tail = (tail + chunk)[-limit_bytes:]
-    return tail
+            into += chunk
+            del into[:-limit_bytes]
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -162,6 +168,11 @@ def run_delay_seconds(pid: int) -> float:
     """Return how long a process's main thread could run and waited for a processor."""
     fields = _read(f"/proc/{pid}/schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether a process has ended and only waits to be reaped."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"])
 
 
 def _read(path: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -70,12 +71,15 @@ def command(
         folder=output or Path("runs") / f"{manifest.stem}-{time.strftime('%Y%m%d-%H%M%S')}",
         device=resolve_device(device),
         is_resumed=is_resumed,
+        overrides=overrides,
     )
     if is_check:
         for line in launch.check():
             click.echo(line)
         return
-    resume = f"to go on: python -m rltrain {manifest} --resume --output {launch.folder}"
+    changes = [part for override in overrides for part in ("--set", override)]
+    again = shlex.join([str(manifest), *changes, "--resume", "--output", str(launch.folder)])
+    resume = f"to go on: python -m rltrain {again}"
     try:
         is_complete = launch.run()
     except RunStopped:

@@ -117,6 +117,7 @@ class _Phase:
                     self._answer(completion)
                 replies = self._environments.poll(0.0)
             else:
+                assert self._environments.replies_due, "nothing to sample and nothing to wait for"
                 before = time.monotonic()
                 replies = self._environments.poll(self._patience(waited_seconds))
                 waited_seconds += time.monotonic() - before

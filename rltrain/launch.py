@@ -7,7 +7,6 @@ first; the model loads last.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,7 @@ from .environments import EnvironmentFacts, Environments
 from .errors import RunStopped, SetupError
 from .interrupts import StopRequest
 from .learner import Learner
-from .manifest import Manifest
+from .manifest import Manifest, without_secret
 from .metrics import RunLog
 from .own_server import own_server
 from .policy import Policy, load_policy
@@ -51,6 +50,7 @@ class Launch:
         folder: The run's folder.
         device: Where to train.
         is_resumed: Go on from the newest checkpoint in the folder.
+        overrides: What `--set` changed in the file; noted in the copy.
     """
 
     manifest: Manifest
@@ -58,13 +58,15 @@ class Launch:
     folder: Path
     device: torch.device
     is_resumed: bool = False
+    overrides: tuple[str, ...] = ()
 
     def banner(self, urls: tuple[str, ...]) -> str:
         """Return the line that says what runs."""
         return (
-            f"Algorithm: {self.manifest.algorithm.name} | Env: {', '.join(urls)} | "
+            f"Algorithm: {self.manifest.algorithm.name} | "
+            f"Env: {', '.join(without_secret(url) for url in urls)} | "
             f"Pop size: {self.manifest.training.pop_size} | "
-            f"Steps: {self.manifest.training.max_steps} | Device: {self.device}"
+            f"Steps: {self.manifest.training.max_steps} | Device: {self.device.type}"
         )
 
     @property
@@ -124,7 +126,8 @@ class Launch:
         self.folder.mkdir(parents=True, exist_ok=True)
         copy = self.folder / "manifest.yaml"
         if not copy.exists() or not copy.samefile(self.source):
-            shutil.copyfile(self.source, copy)
+            notes = "".join(f"# --set {override}\n" for override in self.overrides)
+            copy.write_text(notes + self.source.read_text())
 
     @contextmanager
     def _servers(self, log: Path) -> Iterator[tuple[str, ...]]:
@@ -199,7 +202,9 @@ class Launch:
             self.manifest.network.lora_config.lora_dropout
         ):
             return None
-        is_exact = policy.dtype == torch.float32 and self.manifest.algorithm.quantization != "int8"
+        is_exact = policy.dtype == torch.float32 and (
+            self.manifest.algorithm.quantization in {"none", "nf4"}  # int8 rounds activations
+        )
         return _GAP_LIMIT_FP32 if is_exact else _GAP_LIMIT_ROUNDED
 
 

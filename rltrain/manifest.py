@@ -24,6 +24,7 @@ __all__ = [
     "Training",
     "find_faults",
     "find_warnings",
+    "without_secret",
 ]
 
 QUANTIZATION_PRESETS = ("none", "nf4", "int8")
@@ -208,6 +209,15 @@ class Manifest:
     environment: Environment = Environment()
     training: Training = Training()
     network: Network = Network()
+
+
+def without_secret(url: str) -> str:
+    """Return a URL without userinfo, and without a token in its path (`/t/TOKEN`)."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.rpartition("@")[2].partition("/")
+    if path.startswith("t/"):
+        path = "t/…"
+    return f"{scheme}{separator}{host}{slash}{path}"
 
 
 def find_faults(manifest: Manifest) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from .metrics import EvaluationRecord, StepRecord
@@ -65,10 +66,16 @@ class Display:
             self._live = Progress(
                 SpinnerColumn(),
                 BarColumn(bar_width=20),
-                TextColumn("{task.completed}/{task.total} {task.description}", markup=False),
+                TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[phase]}", markup=False, style="dim"),
+                TextColumn(
+                    "{task.description}",
+                    markup=False,
+                    table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+                ),
                 console=self._console,
                 transient=True,
+                expand=True,
             )
             self._task = self._live.add_task(
                 "", total=planned_steps, completed=done_steps, phase="starting"
@@ -104,12 +111,11 @@ class Display:
         self._rewards.append(record.reward_mean)
         summary = (
             f"reward {_number(record.reward_mean)} {sparkline(self._rewards)}  "
-            f"solved {_number(record.solved, '.0%')}  "
+            f"solved {_number(record.solved, '.0%')}  left {self._left(share_done)}  "
             f"length {_number(record.completion_tokens, '.0f')}  "
             f"generate {record.generate_seconds:.1f}s score {record.score_seconds:.1f}s "
             f"train {record.train_seconds:.1f}s  "
-            f"{_number(record.generated_tokens_per_second, '.0f')} tok/s  "
-            f"left {self._left(share_done)}"
+            f"{_number(record.generated_tokens_per_second, '.0f')} tok/s"
         )
         if self._live is None:
             self.line(f"step {record.step}/{self._planned_steps}  {summary}")

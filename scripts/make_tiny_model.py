@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+
+# Threads that wait without spinning: many times faster where others use the processors too.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import make_lists
 import torch

@@ -16,6 +16,9 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/setup.sh
 . scripts/lib/setup.sh
 
+# Threads that wait without spinning leave the processors to the programs that are being judged.
+export OMP_WAIT_POLICY=PASSIVE
+
 ensure_venv train
 ensure_bubblewrap
 installed=$SECONDS

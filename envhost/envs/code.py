@@ -7,16 +7,18 @@ judging is the judge's work. `python -m envhost serve` serves it when no entrypo
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from attrs import evolve, field, fields, frozen
 
 from ..environment import Description, Observation, StepResult, text_observation
 from ..errors import ConfigError, EpisodeError, NotScored, ProtocolError
-from ..judge.compare import CHECKERS, Tolerance
+from ..judge.compare import CheckerName, Tolerance
 from ..judge.extract import extract_code
 from ..judge.judging import Judge, JudgeRules, Verdict
 from ..judge.problems import Problem, ProblemSet, Split, Test, load_problems
@@ -54,7 +56,7 @@ class CodeOptions:
     """Tests that a program is run against; of more, those with the longest inputs."""
     evaluation_max_tests: int | None = None
     """The same in evaluation episodes; null: as `max_tests`."""
-    checker: str = "lines"
+    checker: CheckerName = "lines"
     """How outputs are compared: lines, exact, tokens or floats."""
     abs_tolerance: float = 1e-6
     rel_tolerance: float = 1e-6
@@ -97,29 +99,18 @@ def make(*, unsafe_no_sandbox: bool = False, **options: Any) -> CodeEnvironments
 
 
 def _checked(options: Mapping[str, Any], *, unsafe_no_sandbox: bool) -> CodeOptions:
-    known = [attribute.name for attribute in fields(CodeOptions)]
+    kinds = get_type_hints(CodeOptions)
     for name, value in options.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+        if name not in kinds:
+            close = difflib.get_close_matches(name, kinds, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(kinds)}"
             raise ConfigError(f"env_config.{name}: unknown option{hint}")
-        default = getattr(CodeOptions(), name)
-        if isinstance(default, bool | int | float) and not _is_number_like(value, default):
-            kind = type(default).__name__
-            raise ConfigError(f"env_config.{name}: expected {kind}, got {value!r:.40}")
-        if isinstance(default, float | int) and not isinstance(default, bool):
-            _check_range(name, value)
-    chosen = evolve(CodeOptions(**options), unsafe_no_sandbox=unsafe_no_sandbox)
-    for name, allowed in {
-        "checker": CHECKERS,
-        "reward_mode": ("all", "fraction"),
-        "sandbox_type": ("bwrap", "none"),
-    }.items():
-        if getattr(chosen, name) not in allowed:
+        if not _fits(value, kinds[name]):
             raise ConfigError(
-                f"env_config.{name}: expected one of {', '.join(allowed)}, "
-                f"got {getattr(chosen, name)!r:.40}"
+                f"env_config.{name}: expected {_shown(kinds[name])}, got {value!r:.40}"
             )
+        _check_range(name, value)
+    chosen = evolve(CodeOptions(**options), unsafe_no_sandbox=unsafe_no_sandbox)
     if "{problem}" not in chosen.prompt_template:
         raise ConfigError("env_config.prompt_template: expected a text with {problem} in it")
     if chosen.sandbox_type == "none" and not unsafe_no_sandbox:
@@ -130,18 +121,29 @@ def _checked(options: Mapping[str, Any], *, unsafe_no_sandbox: bool) -> CodeOpti
     return chosen
 
 
-def _is_number_like(value: Any, default: bool | float) -> bool:
-    if isinstance(default, bool):
-        return isinstance(value, bool)
-    if isinstance(default, int):
-        return type(value) is int
-    return type(value) in {int, float}
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_fits(value, each) for each in get_args(kind))
+    if kind is float:
+        return type(value) in {int, float} and math.isfinite(value)
+    return type(value) is kind
 
 
-def _check_range(name: str, value: float) -> None:
-    if (name.endswith(("_limit_seconds", "_limit_bytes", "_limit")) or name == "max_tests") and (
-        value <= 0
-    ):
+def _shown(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if isinstance(kind, UnionType):
+        return " or ".join(map(_shown, get_args(kind)))
+    return "null" if kind is type(None) else str(kind.__name__)
+
+
+_POSITIVE = ("_limit_seconds", "_limit_bytes", "_limit", "max_tests", "max_rows")
+
+
+def _check_range(name: str, value: Any) -> None:
+    if name.endswith(_POSITIVE) and value is not None and value <= 0:
         raise ConfigError(f"env_config.{name}: expected more than 0, got {value}")
     if name == "evaluation_fraction" and not 0 <= value < 1:
         raise ConfigError(f"env_config.{name}: expected 0 to 1, got {value}")
@@ -186,7 +188,7 @@ class CodeEnvironments:
         async with open_cells(find_interpreter(options.python)) as cells:
             self._isolation = cells.isolation
             self._judge = Judge(cells, rules, processors=len(os.sched_getaffinity(0)))
-            await _prove(cells)
+            await _prove(cells, rules)
             yield
 
     async def build(self) -> CodeEnvironment:
@@ -196,14 +198,14 @@ class CodeEnvironments:
         return CodeEnvironment(self.options, self._problems, self._judge, self._isolation)
 
 
-async def _prove(cells: Cells) -> None:
+async def _prove(cells: Cells, rules: JudgeRules) -> None:
     """Refuse to serve where a known-right program is not judged right.
 
     Raises:
         ConfigError: Programs do not run here; every reward would be wrong.
     """
     canary = Problem(problem_id="canary", text="", tests=(Test("20 22\n", "42\n"),))
-    judge = Judge(cells, JudgeRules(), processors=1)
+    judge = Judge(cells, rules, processors=1)
     code = "import json, sys\nprint(sum(map(int, sys.stdin.read().split())))\n"
     try:
         verdict = await judge.judge(canary, code, max_tests=1)
@@ -211,8 +213,8 @@ async def _prove(cells: Cells) -> None:
         raise ConfigError(f"programs cannot be run here: {error}{_remedy(str(error))}") from None
     if verdict.name != "AC":
         raise ConfigError(
-            f"a known-right program got {verdict.name} here, so that every reward would be wrong: "
-            f"{verdict.stderr_tail[-300:]}"
+            f"a known-right program got {verdict.name} here, so that every reward would be wrong; "
+            f"are the limits too low? {verdict.stderr_tail[-300:]}".rstrip()
         )
 
 
@@ -257,6 +259,7 @@ class CodeEnvironment:
         Without either, evaluation walks its split in order and training draws a seed, which the
         metadata tells.
         """
+        _check_reset(seed=seed, row_index=row_index, evaluation=evaluation)
         self._split = "test" if evaluation else "train"
         if not self._problems.rows(self._split):
             raise ProtocolError(
@@ -327,6 +330,18 @@ class CodeEnvironment:
     async def close(self) -> None:
         """Give back nothing: what runs belongs to the step, and ends with it."""
         self._problem = None
+
+
+def _check_reset(*, evaluation: bool | None, **numbers: int | None) -> None:
+    for name, value in numbers.items():
+        if value is not None and type(value) is not int:
+            raise ProtocolError(
+                "VALIDATION_ERROR", f"{name}: expected an integer, got {value!r:.40}"
+            )
+    if evaluation is not None and type(evaluation) is not bool:
+        raise ProtocolError(
+            "VALIDATION_ERROR", f"evaluation: expected true or false, got {evaluation!r:.40}"
+        )
 
 
 def _ended(reward: float, metadata: Mapping[str, Any]) -> StepResult:

@@ -11,13 +11,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal, get_args
 
 from attrs import frozen
 
-__all__ = ["CHECKERS", "Tolerance", "outputs_match", "text_of", "values_match"]
+__all__ = ["CHECKERS", "CheckerName", "Tolerance", "outputs_match", "text_of", "values_match"]
 
-CHECKERS = ("lines", "exact", "tokens", "floats")
+CheckerName = Literal["lines", "exact", "tokens", "floats"]
+CHECKERS: tuple[CheckerName, ...] = get_args(CheckerName)
 # A point or an exponent makes a literal a float.
 _FLOAT = re.compile(r"[+-]?((\d+\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+)")
 
@@ -33,7 +34,10 @@ class Tolerance:
         """Whether the actual number is close enough."""
         if math.isnan(expected) or math.isinf(expected):
             return expected == actual or (math.isnan(expected) and math.isnan(actual))
-        difference = abs(expected - actual)
+        try:
+            difference = abs(expected - actual)
+        except OverflowError:  # an integer beyond all floats
+            return False
         return difference <= max(self.absolute, self.relative * abs(expected))
 
 

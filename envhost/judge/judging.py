@@ -169,7 +169,22 @@ class Judge:
     async def _ask_checker(
         self, problem: Problem, given: bytes, expected: str, actual: bytes
     ) -> bool:
-        """Run the problem's own checker in a cell of its own: exit status 0 accepts, 1 does not."""
+        """Ask the problem's own checker: exit status 0 accepts, 1 does not.
+
+        A checker that fails on this output and accepts the expected one was failed by the output,
+        which is then wrong; one that fails on both is broken, and nobody's verdict.
+        """
+        said = await self._checker_says(problem, given, expected, actual)
+        if isinstance(said, bool):
+            return said
+        if await self._checker_says(problem, given, expected, expected.encode()) is True:
+            return False
+        raise NotScored(f"the checker of {problem.problem_id} failed {said}")
+
+    async def _checker_says(
+        self, problem: Problem, given: bytes, expected: str, actual: bytes
+    ) -> bool | str:
+        """Run a checker in a cell of its own; a text is how it failed."""
         assert problem.checker is not None
         program = Program(
             source=problem.checker.encode(),
@@ -180,10 +195,7 @@ class Judge:
         outcome = await self._cells.run(program, _CHECKER_LIMITS)
         if outcome.exit_code not in {_ACCEPTED, _WRONG} or b"Traceback" in outcome.stderr_tail:
             tail = _escaped(outcome.stderr_tail)[-300:]
-            raise NotScored(
-                f"the checker of {problem.problem_id} failed ({outcome.ending}, exit code "
-                f"{outcome.exit_code}): {tail}"
-            )
+            return f"({outcome.ending}, exit code {outcome.exit_code}): {tail}"
         return outcome.exit_code == _ACCEPTED
 
 

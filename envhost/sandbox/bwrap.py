@@ -45,13 +45,15 @@ class Bubblewrap:
         limits: CellLimits,
         *,
         prefix_source: str,
+        hidden: Sequence[Path],
         files: Sequence[tuple[str, int]],
         seccomp_fd: int | None,
     ) -> list[str]:
         """Return the arguments of a cell, up to the program's own command line.
 
-        `prefix_source` is where the interpreter's prefix is found now; `files` become read-only
-        files of the cell, given as (path, descriptor to read them from).
+        `prefix_source` is where the interpreter's prefix is found now; `hidden` are directories and
+        files of the host that a cell must not show, where it would; `files` become read-only files
+        of the cell, given as (path, descriptor to read them from).
         """
         argv = [self.path, "--unshare-all", "--unshare-user"]
         argv += self._if_known("--disable-userns")
@@ -64,11 +66,14 @@ class Bubblewrap:
                 argv += ["--symlink", str(path.readlink()), str(path)]
             elif path.is_dir():
                 argv += ["--ro-bind", str(path), str(path)]
-        if not interpreter.prefix.startswith("/usr"):
-            argv += ["--ro-bind", prefix_source, interpreter.prefix]
         argv += ["--proc", "/proc", "--dev", "/dev"]
         for path_text in ("/dev/shm", "/tmp"):
             argv += [*self._size(limits.tmp_limit_bytes), "--tmpfs", path_text]
+        shown = [Path("/usr")]
+        if not interpreter.prefix.startswith("/usr/"):
+            argv += ["--ro-bind", prefix_source, interpreter.prefix]
+            shown.append(Path(interpreter.prefix))
+        argv += _hide(hidden, shown)
         for path_text, descriptor in files:
             argv += ["--ro-bind-data", str(descriptor), path_text]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
@@ -83,6 +88,19 @@ class Bubblewrap:
 
     def _size(self, size_bytes: int) -> list[str]:
         return ["--size", str(size_bytes)] if "--size" in self.options else []
+
+
+def _hide(hidden: Sequence[Path], shown: Sequence[Path]) -> list[str]:
+    """Return what lays nothing over those hidden paths that lie in a shown directory."""
+    argv: list[str] = []
+    for path in hidden:
+        if not any(path.is_relative_to(directory) for directory in shown):
+            continue
+        if path.is_dir():
+            argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
+        elif path.exists():
+            argv += ["--ro-bind", "/dev/null", str(path)]
+    return argv
 
 
 def cell_environment() -> dict[str, str]:
@@ -128,11 +146,15 @@ def find_interpreter(command: str | None) -> Interpreter:
     if command is None:
         executable = getattr(sys, "_base_executable", None) or sys.executable
         return Interpreter(os.path.realpath(executable), os.path.realpath(sys.base_prefix))
-    ask = "import sys; print(sys._base_executable); print(sys.base_prefix); print(sys.version_info)"
+    ask = (
+        "import sys; print(sys._base_executable, sys.base_prefix, *sys.version_info[:2], sep='\\n')"
+    )
     try:
         shown = subprocess.run(
             [command, "-I", "-S", "-c", ask], capture_output=True, text=True, check=True
         ).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError) as error:
         raise ConfigError(f"python: {command!r} cannot be run: {error}") from None
+    if (int(shown[2]), int(shown[3])) < (3, 11):
+        raise ConfigError(f"python: expected 3.11 or later, {command!r} is {shown[2]}.{shown[3]}")
     return Interpreter(os.path.realpath(shown[0]), os.path.realpath(shown[1]))

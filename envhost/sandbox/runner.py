@@ -1,8 +1,9 @@
 """The first process inside a cell: it forks the program, waits for it, and reports how it ended.
 
 Runs under the cell's interpreter with nothing but the standard library, as
-`python -S -s -P /cell/runner.py RESULT LIFELINE NOFILE AS NPROC CPU CALL [FILE…]`; the files, of
-the runner's own directory, are the program's arguments.
+`python -S -s -P /cell/runner.py RESULT LIFELINE MEMORY NOFILE AS NPROC CPU CALL [FILE…]`: three
+descriptors (MEMORY, -1 for none, joins a memory cgroup), four limits, the function to call or
+nothing, and files of the runner's own directory as the program's arguments.
 
 Goals. The program's end comes to the host as the true wait status, not as bwrap's translation of
 it. A host that dies takes the cell with it at any moment: the lifeline's end of file ends this
@@ -42,6 +43,7 @@ def watch(child, result, lifeline):
     while True:
         ready = {fd for fd, _ in poller.poll()}
         if lifeline in ready:
+            end_all()
             os._exit(1)
         if pidfd in ready:
             break
@@ -50,12 +52,12 @@ def watch(child, result, lifeline):
     seconds = usage.ru_utime + usage.ru_stime
     report = f"done {status} {seconds} {usage.ru_maxrss * 1024}\n"
     os.write(result, report.encode())
-    end_orphans()
+    end_all()
     os._exit(0)
 
 
-def end_orphans():
-    """Kill what the program left behind: in a pid namespace the kernel does, without one we."""
+def end_all():
+    """Kill the program and what it left behind: in a pid namespace the kernel does, else we."""
     if os.getppid() == 1:
         return
     while True:
@@ -66,6 +68,25 @@ def end_orphans():
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
+
+
+def is_host_gone(lifeline):
+    """Whether the host has ended before the program was begun."""
+    import select
+
+    poller = select.poll()
+    poller.register(lifeline, select.POLLIN | select.POLLHUP)
+    return bool(poller.poll(0))
+
+
+def close_all_from(lowest):
+    """Close every descriptor from a number on; how high they go is the host's affair."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) >= lowest:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the listing's own
 
 
 def lower_limits(nofile, address_space, processes, cpu):
@@ -96,40 +117,50 @@ def load(result):
 
 def begin():
     """Fork the program's process; return there its code, its module and how to call it."""
-    result, lifeline, nofile, address_space, processes, cpu = map(int, sys.argv[1:7])
-    call = sys.argv[7]
+    result, lifeline, memory, nofile, address_space, processes, cpu = map(int, sys.argv[1:8])
+    call = sys.argv[8]
     os.nice(10)
+    if memory >= 0:
+        os.write(memory, b"0")
     # Programs cannot read, trace or steal from this process.
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if is_host_gone(lifeline):
+        os._exit(1)
     os.write(result, b"begun\n")
     child = os.fork()
     if child:
         watch(child, result, lifeline)
     os.setsid()  # kill(0, …) reaches the program's own processes only
+    lower_limits(nofile, address_space, processes, cpu)
     code = load(result)
     channel = arguments = None
     if call:
         import json
 
         arguments = json.loads(read_all(0))
-        channel = os.dup(1)
+        channel = os.dup2(1, 3)  # over one that is not needed here
         os.dup2(2, 1)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        os.dup2(channel, 255)
-        os.closerange(3, 255)
-        channel = 255
-    else:
-        os.closerange(3, 256)
-    sys.argv = [MAIN, *(f"{DIRECTORY}/{name}" for name in sys.argv[8:])]
+    close_all_from(4 if call else 3)
+    sys.argv = [MAIN, *(f"{DIRECTORY}/{name}" for name in sys.argv[9:])]
     sys.path.insert(0, os.getcwd())
-    lower_limits(nofile, address_space, processes, cpu)
     prctl(PR_SET_DUMPABLE, 1)
+    prefer_as_victim()
     module = program_module()
     if os.path.exists(PRELUDE):
         with open(PRELUDE) as file:
             exec(compile(file.read(), PRELUDE, "exec"), module.__dict__)
     return code, module, (call, arguments, channel)
+
+
+def prefer_as_victim():
+    """Where memory runs out, end the program and not the runner."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
 
 
 def read_all(fd):

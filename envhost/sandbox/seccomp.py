@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 
 __all__ = ["deny_filter"]
 
@@ -18,7 +19,7 @@ _DENIED = (
     "mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "move_mount", "open_tree",
     "fsopen", "fsmount", "fsconfig", "mount_setattr",
     # memory outside of RLIMIT_AS
-    "shmget", "shmat", "memfd_create", "memfd_secret",
+    "shmget", "shmat", "memfd_create", "memfd_secret", "msgget", "semget",
     # kernel attack surface
     "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter",
     "io_uring_register", "keyctl", "add_key", "request_key", "open_by_handle_at",
@@ -26,7 +27,12 @@ _DENIED = (
     "delete_module", "syslog", "reboot", "swapon", "swapoff", "personality",
 )  # fmt: skip
 _CLONE_NEWUSER = 0x10000000
-_TIOCSTI = 0x5412
+# Typing into a terminal. The kernel reads 32 bits of the argument, a filter all 64.
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_UNSIGNED = 0xFFFFFFFF
+# A network namespace does not confine AF_VSOCK, which reaches a virtual machine's host; AF_ALG and
+# the rest are kernel code that no program needs.
+_FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)  # AF_NETLINK
 
 
 def deny_filter() -> bytes | None:
@@ -45,7 +51,11 @@ def deny_filter() -> bytes | None:
     rules.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
     user_namespace = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_NEWUSER, _CLONE_NEWUSER)
     rules.add_rule(denied, "clone", user_namespace)
-    rules.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.EQ, _TIOCSTI))
+    for request in _TERMINAL_INPUT:
+        rules.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, _UNSIGNED, request))
+    for family in set(range(max(_FAMILIES))).difference(_FAMILIES):
+        rules.add_rule(denied, "socket", seccomp.Arg(0, seccomp.EQ, family))
+    rules.add_rule(denied, "socket", seccomp.Arg(0, seccomp.GT, max(_FAMILIES)))
     # prlimit on another process; 0 is the caller
     rules.add_rule(denied, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
     descriptor = os.memfd_create("seccomp")

@@ -20,8 +20,9 @@ __all__ = ["staged_prefix"]
 
 _CLONE_NEWNS = 0x20000
 _MS_BIND = 0x1000
-_MS_REC_PRIVATE = 0x4000 | 0x40000
+_MS_REC_SLAVE = 0x4000 | 0x80000  # later mounts of the machine still arrive here
 _MNT_DETACH = 2
+_NAME = "envhost-python-"
 
 
 @contextmanager
@@ -39,12 +40,14 @@ def staged_prefix(prefix: str, uid: int | None) -> Iterator[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     # Not a TemporaryDirectory: that deletes what it holds, at exit too, and while the mount stands
     # it holds the interpreter itself. An empty directory is all that may be removed here.
-    place = Path(tempfile.mkdtemp(prefix="envhost-python-", dir=_public_directory()))
+    public = Path("/run" if _is_reachable("/run", uid) else "/tmp")
+    _remove_abandoned(public)
+    place = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=public))
     try:
         place.chmod(0o755)
         try:
             _call(libc.unshare(_CLONE_NEWNS))
-            _call(libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
+            _call(libc.mount(b"none", b"/", None, _MS_REC_SLAVE, None))
             _call(libc.mount(os.fsencode(prefix), os.fsencode(place), None, _MS_BIND, None))
         except OSError as error:
             raise ConfigError(
@@ -59,8 +62,13 @@ def staged_prefix(prefix: str, uid: int | None) -> Iterator[str]:
             place.rmdir()
 
 
-def _public_directory() -> str:
-    return "/run" if _is_reachable("/run", 65534) else "/tmp"
+def _remove_abandoned(public: Path) -> None:
+    """Remove the empty directories of servers that were killed; their mounts went with them."""
+    for place in public.glob(f"{_NAME}*"):
+        pid = place.name.removeprefix(_NAME).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            with suppress(OSError):
+                place.rmdir()
 
 
 def _is_reachable(path: str, uid: int) -> bool:

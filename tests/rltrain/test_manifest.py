@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rltrain.errors import ManifestError
-from rltrain.manifest import Manifest
+from rltrain.manifest import Manifest, without_secret
 from rltrain.manifest_file import parse_manifest, read_manifest
 
 TUTORIAL = """
@@ -181,3 +181,17 @@ def test_quantisation_is_a_preset_or_a_mapping(value: Any) -> None:
     manifest, _ = parse_manifest(content, source="m.yaml")
 
     assert manifest.algorithm.quantization == value
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("https://user:secret@host/a", "https://host/a"),
+        ("https://secret@host:8000", "https://host:8000"),
+        ("http://host:8000/t/secret", "http://host:8000/t/…"),
+    ],
+)
+def test_urls_are_shown_without_their_secrets(url: str, shown: str) -> None:
+    """Neither userinfo nor a token in the path is ever printed."""
+    assert without_secret(url) == shown

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from attrs import evolve
 from records import rollout, step_record
 
 from rltrain.metrics import RolloutSummary, RunLog, read_records
-from rltrain.progress import duration, sparkline
 from rltrain.rollout import Turn
 
 
@@ -67,18 +65,3 @@ def test_every_line_is_on_the_disk_at_once(tmp_path: Path) -> None:
 
         (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
         assert json.loads(line)["reward_mean"] == 0.25
-
-
-@pytest.mark.parametrize(
-    ("values", "bars"),
-    [([], ""), ([None], ""), ([1.0], "▁"), ([0.0, None, 0.5, 1.0], "▁▅█"), ([0.0] * 50, "▁" * 24)],
-)
-def test_a_sparkline_goes_from_least_to_greatest(values: list[float | None], bars: str) -> None:
-    """Unknown values are left out; only the last ones are drawn."""
-    assert sparkline(values) == bars
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(8.4, "8s"), (185, "3m05s"), (7620, "2h07m")])
-def test_durations_are_for_people(seconds: float, text: str) -> None:
-    """Seconds, minutes or hours, two units at most."""
-    assert duration(seconds) == text

@@ -96,9 +96,13 @@ def test_chunks_change_neither_values_nor_gradients(
     expected = gradient(policy)
 
     monkeypatch.setattr(policy_module, "_CHUNK_ELEMENTS", 3 * policy._head.weight.shape[0])
+    rows: list[int] = []
+    policy._head.register_forward_hook(lambda *call: rows.append(len(call[2])))
 
     assert torch.allclose(policy.token_logprobs(BATCH, temperature=1.0).logprobs, whole, atol=1e-6)
     assert torch.allclose(gradient(policy), expected, atol=1e-5)
+    assert rows
+    assert max(rows) == 3
 
 
 @pytest.mark.parametrize("quantization", ["none", "nf4", "int8"])

@@ -319,15 +319,17 @@ def test_a_server_that_is_restarted_is_waited_for(
 
 
 @pytest.mark.slow
-def test_the_reward_rises(make_manifest: MakeManifest, tmp_path: Path) -> None:
-    """From random weights the policy learns to say one of the words."""
+@pytest.mark.parametrize("turns", [1, 2])
+def test_the_reward_rises(make_manifest: MakeManifest, tmp_path: Path, turns: int) -> None:
+    """From random weights the policy learns to say one of the words, in every turn."""
     manifest = make_manifest(
-        environment={"env_config": {"any_word": True}},
+        environment={"max_turns": turns, "env_config": {"any_word": True, "turns": turns}},
         algorithm={"batch_size": 4, "group_size": 8, "mini_batch_size": 16},
-        training={"max_steps": 32 * 12},
+        training={"max_steps": 32 * 12 * turns},
     )
 
     run(manifest, tmp_path / "run")
 
     rewards = [r["reward_mean"] for r in read_records(tmp_path / "run" / "metrics.jsonl")]
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.3
+    assert len(rewards) == 12
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.3 * turns

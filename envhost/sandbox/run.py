@@ -1,0 +1,255 @@
+"""One run of a program: its descriptors, and the tasks that follow it to its end.
+
+Owns the pipes to a cell's first process, the limits on time and output, and what is made of the
+reports. What is started is the caller's choice: a command line that ends in the runner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import trio
+from attrs import frozen
+
+from ..errors import NotScored
+from ..process import (
+    Child,
+    children,
+    cpu_seconds,
+    descendants,
+    read_bounded,
+    read_tail,
+    run_delay_seconds,
+    start_child,
+)
+from .bwrap import cell_environment
+from .limits import CPU, EXITED, OUTPUT, STARVED, WALL, CellLimits, Ending, Outcome, Program
+from .memory import MemoryGroup
+
+__all__ = ["Command", "Run", "sealed_file"]
+
+_NOFILE = 256
+_STDERR_BYTES = 8192
+_RESULT_BYTES = 4096
+_DRAIN_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+_SIGXCPU, _SIGKILL = -24, -9
+
+
+@frozen(kw_only=True)
+class Command:
+    """How the runner is started.
+
+    `depth` is how far below the started child the program is: the runner, and above it bubblewrap's
+    two processes. `processes` are those of the same user that RLIMIT_NPROC counts and that are not
+    the program's.
+    """
+
+    argv: Sequence[str]
+    fds: Sequence[int] = ()
+    user: int | None
+    cwd: str
+    depth: int
+    processes: int = 0
+
+
+def sealed_file(stack: ExitStack, content: bytes) -> int:
+    """Return a sealed read-only file in memory, closed with the stack."""
+    fd = os.memfd_create("cell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    stack.callback(os.close, fd)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+class Run:
+    """One run: what is known of it so far, and the tasks that follow it."""
+
+    def __init__(self, program: Program, limits: CellLimits, memory: MemoryGroup | None) -> None:
+        self._program = program
+        self._limits = limits
+        self._memory = memory
+        self._depth = 0
+        self._ending: Ending = EXITED
+        self._begun = trio.Event()
+        self._begun_at = self._ended_at = 0.0
+        self._is_compiled = True
+        self._is_starved = False
+        self._exit_code: int | None = None
+        self._cpu_seconds = 0.0
+        self._peak_memory_bytes = 0
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+
+    async def follow(self, command: Command) -> Outcome:
+        """Start the runner and follow it to the end; cancelled, every process of it is killed.
+
+        Raises:
+            NotScored: The program was not begun.
+            OSError: The runner could not be started.
+        """
+        limits, program, memory = self._limits, self._program, self._memory
+        self._depth = command.depth
+        with ExitStack() as ours, ExitStack() as theirs:
+            stdin = sealed_file(theirs, program.stdin)
+            stdout, stderr, result = (_pipe(ours, theirs) for _ in range(3))
+            lifeline, lifeline_end = os.pipe2(os.O_CLOEXEC)
+            theirs.callback(os.close, lifeline)
+            ours.callback(os.close, lifeline_end)
+            numbers = (
+                result[1],
+                lifeline,
+                -1 if memory is None else memory.procs_fd,
+                _NOFILE,
+                limits.memory_limit_bytes,
+                limits.process_limit + command.processes,
+                int(limits.cpu_limit_seconds) + 1,
+            )
+            groups = () if memory is None else (memory.procs_fd,)
+            async with start_child(
+                [*command.argv, *map(str, numbers), program.fn_name or "", *program.arguments],
+                stdin=stdin,
+                stdout=stdout[1],
+                stderr=stderr[1],
+                pass_fds=[*command.fds, result[1], lifeline, *groups],
+                user=command.user,
+                cwd=command.cwd,
+                env=cell_environment(),
+            ) as child:
+                theirs.close()
+                await self._watch_all(child, stdout[0], stderr[0], result[0])
+        return self._outcome()
+
+    async def _watch_all(self, child: Child, stdout: int, stderr: int, result: int) -> None:
+        def overflow() -> None:
+            self._cut(child, OUTPUT)
+
+        output_bytes = self._limits.output_limit_bytes
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_time, child)
+            async with trio.open_nursery() as readers:
+                readers.start_soon(read_bounded, stdout, self._stdout, output_bytes, overflow)
+                readers.start_soon(read_tail, stderr, self._stderr, _STDERR_BYTES)
+                readers.start_soon(self._read_reports, result)
+                await child.wait()
+                self._ended_at = trio.current_time()
+                child.kill()
+                # All writers end with their pid namespace; without one, some may live on.
+                readers.cancel_scope.deadline = self._ended_at + _DRAIN_SECONDS
+            nursery.cancel_scope.cancel()
+
+    async def _read_reports(self, fd: int) -> None:
+        received = b""
+        async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
+            async for chunk in stream:
+                received = (received + chunk)[:_RESULT_BYTES]
+                while b"\n" in received:
+                    line, _, received = received.partition(b"\n")
+                    self._take_report(line.split())
+
+    def _take_report(self, words: list[bytes]) -> None:
+        match words:
+            case [b"begun"]:
+                self._begun_at = trio.current_time()
+                self._begun.set()
+            case [b"uncompiled"]:
+                self._is_compiled = False
+            case [b"done", status, seconds, memory]:
+                self._exit_code = os.waitstatus_to_exitcode(int(status))
+                self._cpu_seconds = max(self._cpu_seconds, float(seconds))
+                self._peak_memory_bytes = int(memory)
+
+    def _cut(self, child: Child, ending: Ending) -> None:
+        if self._ending == EXITED:
+            self._ending = ending
+        child.kill()
+
+    async def _watch_time(self, child: Child) -> None:
+        """End the run at its CPU or wall limit."""
+        await self._begun.wait()
+        limits = self._limits
+        cores = len(os.sched_getaffinity(0))
+        while True:
+            wall_left = self._wall_left_seconds(child)
+            if wall_left <= 0:
+                self._cut(child, self._ending_at_wall())
+                return
+            cpu_left = limits.cpu_limit_seconds - self._cpu_seconds
+            await trio.sleep(max(_POLL_SECONDS, min(cpu_left / cores, wall_left)))
+            self._cpu_seconds = max(self._cpu_seconds, self._used_seconds(child))
+            if self._cpu_seconds > limits.cpu_limit_seconds:
+                self._cut(child, CPU)
+                return
+
+    def _wall_left_seconds(self, child: Child) -> float:
+        """Return the seconds left; waiting for a processor adds some, the limit once more at most.
+
+        Only a program of one process is believed: a crowd of its own makes its own delay.
+        """
+        wall = self._limits.wall_limit_seconds
+        left = self._begun_at + wall - trio.current_time()
+        if left > 0:
+            return left
+        crowd = self._program_processes(child)
+        delay = run_delay_seconds(crowd[0]) if len(crowd) == 1 else 0.0
+        self._is_starved = delay > wall / 2
+        return left + min(delay, wall)
+
+    def _ending_at_wall(self) -> Ending:
+        if self._is_starved:
+            return STARVED
+        is_busy = self._cpu_seconds > self._limits.wall_limit_seconds / 2
+        return CPU if is_busy else WALL
+
+    def _program_processes(self, child: Child) -> list[int]:
+        level = [child.pid]
+        for _ in range(self._depth):
+            level = [grandchild for pid in level for grandchild in children(pid)]
+        return level + [pid for one in level for pid in descendants(one)]
+
+    def _used_seconds(self, child: Child) -> float:
+        """Return the CPU seconds of the whole tree, without bubblewrap's and the runner's own."""
+        level, depth, seconds = [child.pid], 0, 0.0
+        while level:
+            if depth:
+                seconds += sum(cpu_seconds(pid, own=depth >= self._depth) for pid in level)
+            level = [grandchild for pid in level for grandchild in children(pid)]
+            depth += 1
+        return seconds
+
+    def _outcome(self) -> Outcome:
+        if not self._begun.is_set():
+            said = self._stderr.decode("utf-8", "replace").strip()[-300:]
+            raise NotScored(f"the cell did not start: {said or 'it was killed'}")
+        exit_code, memory = self._exit_code, self._memory
+        if exit_code is None and self._ending == EXITED:
+            exit_code = _SIGKILL  # the program killed its own cell
+        is_over = self._cpu_seconds > self._limits.cpu_limit_seconds
+        if self._ending == EXITED and (is_over or exit_code == _SIGXCPU):
+            self._ending = CPU
+        group_bytes = 0 if memory is None else memory.peak_bytes
+        return Outcome(
+            ending=self._ending,
+            exit_code=exit_code if self._ending == EXITED else None,
+            is_compiled=self._is_compiled,
+            stdout=bytes(self._stdout),
+            stderr_tail=bytes(self._stderr),
+            cpu_seconds=self._cpu_seconds,
+            wall_seconds=max(0.0, self._ended_at - self._begun_at),
+            peak_memory_bytes=max(self._peak_memory_bytes, group_bytes),
+            is_out_of_memory=memory is not None and memory.has_run_out,
+        )
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    ours.callback(os.close, read_end)
+    theirs.callback(os.close, write_end)
+    return read_end, write_end

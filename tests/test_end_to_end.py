@@ -1,0 +1,113 @@
+"""The main job from outside: real servers, real programs, a model that learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ServerProcess
+from rawclient import RawClient
+
+from envhost.client import EnvClient, EnvPool
+from envhost.errors import ServerBusy
+
+ROOT = Path(__file__).parent.parent
+StartServer = Callable[..., ServerProcess]
+
+
+def descendants(pid: int) -> set[int]:
+    """Return all live descendants of a process."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                text = (task / "children").read_text()
+                waiting += map(int, text.split())
+                found |= set(map(int, text.split()))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_groups_share_a_problem_and_the_tenth_session_is_refused(
+    start_server: StartServer,
+) -> None:
+    """One seed is one problem in every session, another seed another; the cap of nine holds."""
+    server = start_server("--max-concurrent-envs", "9", "--admission-wait", "0.1")
+    with EnvPool(server.url, 9) as pool:
+        for slot in range(9):
+            pool.submit_reset(slot, seed=slot // 3)
+        results = {result.slot: result for result in pool.results()}
+        assert [results[slot].error for slot in range(9)] == [None] * 9
+        problems = [results[slot].info["problem_id"] for slot in range(9)]
+        prompts = [results[slot].prompt_or_observation for slot in range(9)]
+        for group in range(3):
+            assert len(set(problems[3 * group : 3 * group + 3])) == 1
+            assert len(set(prompts[3 * group : 3 * group + 3])) == 1
+        assert len(set(problems)) == 3
+        tenth = EnvClient(server.url, retry_seconds=0)
+        with pytest.raises(ServerBusy, match=r"9/9 sessions active.*--max-concurrent-envs"):
+            tenth.reset(seed=0)
+
+
+def test_a_closed_socket_ends_the_program_at_once(start_server: StartServer) -> None:
+    """The client leaves in the middle of an endless program: no process of it is left."""
+    server = start_server()
+    client = RawClient(server.port)
+    client.send({"type": "reset", "data": {"seed": 1}})
+    client.receive()
+    client.send({"type": "step", "data": {"message": "```python\nwhile True: pass\n```"}})
+    deadline = time.monotonic() + 30
+    while True:
+        # The program itself is the one that burns the processor, below bwrap and the runner.
+        tree = descendants(server.process.pid)
+        if len(tree) >= 4:
+            break
+        assert time.monotonic() < deadline, "the program did not start"
+        select.select([], [], [], 0.01)
+    pidfds = [os.pidfd_open(pid) for pid in tree]
+    try:
+        client.socket.close()
+        waiting = set(pidfds)
+        while waiting:
+            ready, _, _ = select.select(list(waiting), [], [], 30)
+            assert ready, f"{len(waiting)} processes live on"
+            waiting -= set(ready)
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)
+    assert descendants(server.process.pid) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.train
+def test_a_short_run_learns(tmp_path: Path) -> None:
+    """A few steps of CISPO on the tiny model against real verdicts raise the reward."""
+    model = tmp_path / "model"
+    run = tmp_path / "run"
+    python = sys.executable
+    subprocess.run([python, ROOT / "scripts/make_tiny_model.py", model], check=True, cwd=ROOT)
+    subprocess.run(
+        [
+            *(python, "-m", "rltrain", "scripts/quickstart.yaml", "--output", run),
+            *("--set", f"network.pretrained_model_name_or_path={model}"),
+            *("--set", "training.max_steps=1024"),
+            *("--set", "training.eval_loop=1"),
+        ],
+        check=True,
+        cwd=ROOT,
+    )
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    rewards = [json.loads(line)["reward_mean"] for line in lines]
+    assert len(rewards) == 8
+    assert sum(rewards[-2:]) / 2 > sum(rewards[:2]) / 2 + 0.1
+    assert (run / "adapter" / "adapter_config.json").exists()
