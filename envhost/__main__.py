@@ -25,10 +25,18 @@ commands.add_command(probe)
 def main() -> None:
     """Run a command; a user's mistake is one line on standard error and exit status 2."""
     try:
-        commands(prog_name="envhost")
+        sys.exit(commands(prog_name="envhost", standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        click.echo(f"envhost: {error.format_message()}", err=True)
+        sys.exit(error.exit_code)
     except EnvhostError as error:
         click.echo(f"envhost: {error}", err=True)
         sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
 
 
 if __name__ == "__main__":

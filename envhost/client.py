@@ -1,82 +1,29 @@
 """The synchronous client: environments on another machine from an ordinary program.
 
-Owns one daemon thread that runs Trio for the process's life, however many sessions there are; it
-works from a script, a notebook with a running asyncio loop, and after a fork.
+However many sessions there are, they cost one thread (`trio_thread`); it works from a script, a
+notebook with a running asyncio loop, and after a fork.
 """
 
 from __future__ import annotations
 
-import os
 import queue
-import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, TypeVarTuple
+from typing import Any, Literal, Self
 
 import trio
 from attrs import frozen
 
 from .errors import ConfigError, EnvhostError, ServerBusy, SessionLost
-from .remote import Remote, RemoteSession, server_facts
+from .remote import Remote, RemoteSession, retried, server_facts
+from .trio_thread import trio_thread
 from .wire.messages import ObservationReply
 
 __all__ = ["EnvClient", "EnvPool", "Result", "capacity"]
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
 Step = tuple[str, float | None, bool, bool, dict[str, Any]]
-
-
-class _TrioThread:
-    """Trio in a daemon thread; calls come in from any other thread."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self._ready = threading.Event()
-        self._token: trio.lowlevel.TrioToken
-        self.nursery: trio.Nursery
-        threading.Thread(target=trio.run, args=(self._main,), name="envhost", daemon=True).start()
-        self._ready.wait()
-
-    async def _main(self) -> None:
-        async with trio.open_nursery() as nursery:
-            self._token = trio.lowlevel.current_trio_token()
-            self.nursery = nursery
-            self._ready.set()
-            await trio.sleep_forever()
-
-    def call(self, function: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Run a function in the thread and return its result; Ctrl-C here cancels it there."""
-        scope = trio.CancelScope()
-
-        async def scoped() -> T:
-            with scope:
-                return await function(*args)
-            raise SessionLost("interrupted")
-
-        try:
-            return trio.from_thread.run(scoped, trio_token=self._token)
-        except KeyboardInterrupt:
-            self._token.run_sync_soon(scope.cancel)
-            raise
-
-    def soon(self, function: Callable[[*Ts], None], *args: *Ts) -> None:
-        """Call a function in the thread soon, in the order of the calls."""
-        self._token.run_sync_soon(function, *args)
-
-
-_thread_lock = threading.Lock()
-_current_thread: _TrioThread | None = None
-
-
-def _trio_thread() -> _TrioThread:
-    global _current_thread  # noqa: PLW0603 - one a process, made at first use and again after a fork
-    with _thread_lock:
-        if _current_thread is None or _current_thread.pid != os.getpid():
-            _current_thread = _TrioThread()
-        return _current_thread
 
 
 def capacity(
@@ -118,7 +65,7 @@ class EnvClient:
         self._timeout_seconds = request_timeout_seconds or 0.0
         self._retry_seconds = retry_seconds
         self._action_field = action_field
-        self._thread = _trio_thread()
+        self._thread = trio_thread()
         self._session = self._new_session()
 
     def _new_session(self) -> RemoteSession:
@@ -131,7 +78,7 @@ class EnvClient:
         )
 
     def _after_fork(self) -> None:
-        thread = _trio_thread()
+        thread = trio_thread()
         if thread is not self._thread:  # the parent keeps its session, the child gets its own
             self._thread = thread
             self._session = self._new_session()
@@ -220,6 +167,7 @@ class _Slot:
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.scope = trio.CancelScope()
         self.calls: deque[tuple[Literal["reset", "step"], Any]] = deque()
         self.is_running = False
         self.session: RemoteSession | None = None
@@ -258,8 +206,13 @@ class EnvPool:
         self._timeout_seconds = request_timeout_seconds or 0.0
         self._retry_seconds = retry_seconds
         self._action_field = action_field
-        self._thread = _trio_thread()
-        self._slots = [_Slot(index) for index in range(size)]
+        self._size = size
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._thread = trio_thread()
+        self._slots = [_Slot(index) for index in range(self._size)]
         self._arrived: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._pending = 0
 
@@ -295,8 +248,11 @@ class EnvPool:
             yield from self.poll(timeout=None)
 
     def close(self) -> None:
-        """End all sessions; submissions still running are given up."""
-        self._thread.call(self._close)
+        """End all sessions; submissions still running are given up. May be called again."""
+        self._is_closed = True
+        self._pending = 0
+        if self._thread is trio_thread():  # in a forked child the sessions are the parent's
+            self._thread.call(self._close)
 
     def __enter__(self) -> Self:
         return self
@@ -310,6 +266,10 @@ class EnvPool:
         self.close()
 
     def _submit(self, index: int, kind: Literal["reset", "step"], argument: Any) -> None:
+        if self._is_closed:
+            raise ConfigError("EnvPool: it is closed")
+        if self._thread is not trio_thread():  # the parent keeps its sessions, as `EnvClient`'s
+            self._begin()
         slot = self._slots[index]
         self._pending += 1
         self._thread.soon(self._enqueue, slot, kind, argument)
@@ -323,18 +283,20 @@ class EnvPool:
             self._thread.nursery.start_soon(self._run, slot)
 
     async def _run(self, slot: _Slot) -> None:
-        while slot.calls:
-            kind, argument = slot.calls.popleft()
-            try:
-                call = self._reset if kind == "reset" else self._step
-                result = self._result(slot, kind, await call(slot, argument))
-            except EnvhostError as error:
-                result = Result(slot=slot.index, kind=kind, info={}, error=error)
-            except Exception as error:  # noqa: BLE001 - a bug of ours must not end the other slots
-                lost = SessionLost(f"slot {slot.index}: internal error: {error!r}")
-                result = Result(slot=slot.index, kind=kind, info={}, error=lost)
-            self._arrived.put(result)
+        with trio.CancelScope() as slot.scope:
+            while slot.calls:
+                self._arrived.put(await self._call(slot, *slot.calls.popleft()))
         slot.is_running = False
+
+    async def _call(self, slot: _Slot, kind: Literal["reset", "step"], argument: Any) -> Result:
+        try:
+            call = self._reset if kind == "reset" else self._step
+            return self._result(slot, kind, await call(slot, argument))
+        except EnvhostError as error:
+            return Result(slot=slot.index, kind=kind, info={}, error=error)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the other slots
+            lost = SessionLost(f"slot {slot.index}: internal error: {error!r}")
+            return Result(slot=slot.index, kind=kind, info={}, error=lost)
 
     def _result(
         self, slot: _Slot, kind: Literal["reset", "step"], reply: ObservationReply
@@ -356,20 +318,22 @@ class EnvPool:
         return await slot.session.step(text)
 
     async def _reset(self, slot: _Slot, options: dict[str, Any]) -> ObservationReply:
+        return await retried(partial(self._reset_anywhere, slot, options), self._retry_seconds)
+
+    async def _reset_anywhere(self, slot: _Slot, options: dict[str, Any]) -> ObservationReply:
         """Reset a slot's session, or a new one on the servers in turn, the least loaded first."""
+        failure: EnvhostError | None = None
         if slot.session is not None and slot.session.is_open:
             try:
                 return await slot.session.reset(options)
-            except (ServerBusy, SessionLost):
-                if len(self._remotes) == 1:
-                    raise
-        failure: EnvhostError | None = None
+            except (ServerBusy, SessionLost) as error:
+                failure = error
         for remote in self._by_load(slot):
             slot.session = RemoteSession(
                 remote,
                 self._thread.nursery,
                 request_timeout_seconds=self._timeout_seconds,
-                retry_seconds=self._retry_seconds / len(self._remotes),
+                retry_seconds=0.0,
                 action_field=self._action_field,
             )
             try:
@@ -390,5 +354,6 @@ class EnvPool:
         async with trio.open_nursery() as nursery:
             for slot in self._slots:
                 slot.calls.clear()
+                slot.scope.cancel()
                 if slot.session is not None:
                     nursery.start_soon(slot.session.close)

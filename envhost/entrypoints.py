@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import trio
+
 from .config import ServerConfig
 from .environment import Description, Environment, EnvironmentFactory, load_callable
 from .errors import ConfigError
@@ -28,7 +30,10 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
     """
     name, options = config.entrypoint, dict(config.env_config)
     make = load_callable(name)
-    parameters = inspect.signature(make).parameters
+    try:
+        parameters = inspect.signature(make).parameters
+    except ValueError as error:
+        raise ConfigError(f"entrypoint {name}: {error}") from None
     if "unsafe_no_sandbox" in options:
         raise ConfigError("unsafe_no_sandbox is no option of an environment: --unsafe-no-sandbox")
     if "unsafe_no_sandbox" in parameters:
@@ -50,7 +55,7 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
             f"entrypoint {name}: expected an environment with async reset, step, state and close, "
             f"got {type(first).__name__}, where {', '.join(missing)} is missing or not async"
         )
-    return _PlainFactory(name, make, options, first)
+    return _PlainFactory(name, make, options, first, config.limits.close_seconds)
 
 
 class _PlainFactory:
@@ -62,11 +67,13 @@ class _PlainFactory:
         make: Callable[..., Environment],
         options: Mapping[str, Any],
         first: Environment,
+        close_seconds: float,
     ) -> None:
         self._name = name
         self._make = make
         self._options = options
         self._first: Environment | None = first
+        self._close_seconds = close_seconds
 
     def describe(self) -> Description:
         text = inspect.getdoc(self._make) or ""
@@ -78,7 +85,8 @@ class _PlainFactory:
             yield
         finally:
             if self._first is not None:
-                await self._first.close()
+                with trio.move_on_after(self._close_seconds, shield=True):
+                    await self._first.close()
 
     async def build(self) -> Environment:
         if self._first is not None:

@@ -112,7 +112,8 @@ def load_callable(entrypoint: str) -> Callable[..., Any]:
         ConfigError: The module or the name does not exist, or is not callable.
     """
     module_name, separator, attribute = entrypoint.rpartition(":")
-    if not separator or not module_name or not attribute:
+    is_relative = module_name.startswith(".") and not module_name.endswith(".py")
+    if not separator or not module_name or not attribute or is_relative:
         raise ConfigError(
             f"entrypoint {entrypoint!r}: expected module:callable or path/to/file.py:callable"
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Mapping
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 import trio
@@ -18,7 +18,7 @@ import trio
 from .environment import Environment, Observation, StepResult
 from .errors import EpisodeError, NotScored, ProtocolError
 from .telemetry import Telemetry, log_event, log_traceback
-from .wire.codec import reset_options
+from .wire.codec import reset_options, shorten
 from .wire.messages import (
     ErrorCode,
     ErrorReply,
@@ -52,7 +52,7 @@ class Episode:
         self._running = False
         self._environment = environment
         self._telemetry = telemetry
-        self._dropped_told: set[str] = set()
+        self._dropped_told = False
 
     async def answer(
         self, request: ResetRequest | StepRequest | StateRequest | McpRequest
@@ -70,18 +70,21 @@ class Episode:
                     return ErrorReply("VALIDATION_ERROR", "this environment has no tools")
         except ProtocolError as error:
             return protocol_error_reply(error)
+        except Exception as error:  # noqa: BLE001 - what it returned cannot be read
+            self._running = False
+            return failure_reply(self.activity, error)
 
     async def _reset(self, request: ResetRequest) -> Reply:
         self.activity = "reset"
         options = self._known_options(reset_options(request.options))
         started = trio.current_time()
         self._running = False
-        result, error = await guarded("reset", self._environment.reset(**options))
+        reset = partial(self._environment.reset, **options)
+        result = await guarded("reset", reset, Observation)
         seconds = trio.current_time() - started
         self._telemetry.reset_seconds.observe(seconds)
-        if error is not None:
-            return error
-        assert isinstance(result, Observation)
+        if isinstance(result, ErrorReply):
+            return result
         self.episode_id = request.options.get("episode_id") or secrets.token_hex(8)
         self.step_count = 0
         self._running = True
@@ -108,10 +111,10 @@ class Episode:
         accepted = _accepted_options(type(self._environment))
         if accepted is None:
             return dict(options)
-        unknown = options.keys() - accepted - {"episode_id"} - self._dropped_told
-        if unknown:
-            self._dropped_told |= unknown
-            log_event("reset.options_dropped", names=",".join(sorted(unknown)))
+        unknown = options.keys() - accepted - {"episode_id"}
+        if unknown and not self._dropped_told:
+            self._dropped_told = True
+            log_event("reset.options_dropped", names=shorten(sorted(unknown), 200))
         return {name: value for name, value in options.items() if name in accepted}
 
     async def _step(self, request: StepRequest) -> Reply:
@@ -121,14 +124,14 @@ class Episode:
         if not self._running:
             return ErrorReply("EXECUTION_ERROR", "no episode is running: reset first")
         started = trio.current_time()
-        result, error = await guarded("step", self._environment.step(request.action))
+        step = partial(self._environment.step, request.action)
+        result = await guarded("step", step, StepResult)
         seconds = trio.current_time() - started
         self._telemetry.step_seconds.observe(seconds)
-        if error is not None:
+        if isinstance(result, ErrorReply):
             # A bad action leaves the episode as it was; after any other failure it is over.
-            self._running = error.code == "VALIDATION_ERROR"
-            return error
-        assert isinstance(result, StepResult)
+            self._running = result.code == "VALIDATION_ERROR"
+            return result
         self.step_count += 1
         self._running = not (result.terminated or result.truncated)
         self._telemetry.note_verdict(result.metadata)
@@ -151,32 +154,51 @@ class Episode:
 
     async def _state(self) -> Reply:
         self.activity = "state"
-        state, error = await guarded("state", self._environment.state())
-        if error is not None:
-            return error
+        state = await guarded("state", self._environment.state, Mapping)
+        if isinstance(state, ErrorReply):
+            return state
         # AgileRL takes the presence of `tools` as the mark of a text environment.
-        own: dict[str, Any] = {"tools": [], **(state or {})}
+        own: dict[str, Any] = {"tools": [], **state}
         return StateReply({**own, "episode_id": self.episode_id, "step_count": self.step_count})
 
 
-async def guarded(what: str, call: Awaitable[T]) -> tuple[T | None, ErrorReply | None]:
-    """Run one call of an environment; whatever it raises becomes an error reply."""
+async def guarded(
+    what: str, call: Callable[[], Awaitable[T]], expected: type[Any]
+) -> T | ErrorReply:
+    """Run one call of an environment; whatever it raises becomes an error reply.
+
+    So does a result that is no instance of `expected`.
+    """
     try:
-        return await call, None
+        result = await call()
     except trio.Cancelled:
         raise
     except ProtocolError as error:
-        return None, protocol_error_reply(error)
+        return protocol_error_reply(error)
     except EpisodeError as error:
-        return None, ErrorReply("EXECUTION_ERROR", str(error))
+        return ErrorReply("EXECUTION_ERROR", str(error))
     except NotScored as error:
         log_event(f"{what}.not_scored", logging.WARNING, why=error)
         extra = {"metadata": error.metadata} if error.metadata else {}
-        return None, ErrorReply("EXECUTION_ERROR", f"not scored: {error}", extra)
+        return ErrorReply("EXECUTION_ERROR", f"not scored: {error}", extra)
     except BaseException as error:
-        if isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled):
+        failure = _without_cancelled(error)
+        if failure is None:
             raise
-        return None, failure_reply(what, error)
+        reply = failure_reply(what, failure)
+        await trio.lowlevel.checkpoint_if_cancelled()  # what was taken out of a group
+        return reply
+    if isinstance(result, expected):
+        return result
+    wrong = TypeError(f"expected {expected.__name__}, got {type(result).__name__}")
+    return failure_reply(what, wrong)
+
+
+def _without_cancelled(error: BaseException) -> BaseException | None:
+    """Return what of an error is not our own cancellation."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1]
+    return error
 
 
 def limit_reply(what: str, limit_seconds: float) -> ErrorReply:

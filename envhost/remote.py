@@ -11,9 +11,11 @@ import json
 import os
 import random
 import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from functools import cache
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import trio
 from attrs import frozen
@@ -43,9 +45,12 @@ from .wire.messages import (
 )
 from .wire.websocket import Disconnected
 
-__all__ = ["Remote", "RemoteSession", "server_facts"]
+__all__ = ["Remote", "RemoteSession", "retried", "server_facts"]
+
+T = TypeVar("T")
 
 _MESSAGE_BYTES = 100 * 1024 * 1024
+_CONNECT_SECONDS = 15.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 
@@ -83,12 +88,18 @@ class Remote:
                 f"environment URL {_without_secret(url)}: expected http://host:port or https://"
             )
         is_tls = parts.scheme in {"https", "wss"}
+        token = token or _userinfo(parts) or os.environ.get("ENVHOST_TOKEN") or None
+        if token is not None and not _fits_header(token):
+            raise ConfigError(
+                f"environment URL {_without_secret(url)}: expected a token of printable ASCII "
+                "without spaces"
+            )
         return cls(
             host=parts.hostname,
             port=port or (443 if is_tls else 80),
-            path=parts.path.rstrip("/"),
+            path=quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"),
             is_tls=is_tls,
-            token=token or _userinfo(parts) or os.environ.get("ENVHOST_TOKEN") or None,
+            token=token,
             ca_file=ca_file,
         )
 
@@ -114,12 +125,19 @@ class Remote:
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the TLS settings of an https URL, None for http."""
-        if not self.is_tls:
-            return None
-        try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"CA file {self.ca_file}: {error}") from None
+        return _tls_context(self.ca_file) if self.is_tls else None
+
+
+@cache  # reading the system's authorities takes as long as opening a dozen sessions
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"CA file {ca_file}: {error}") from None
+
+
+def _fits_header(token: str) -> bool:
+    return token.isascii() and token.isprintable() and " " not in token
 
 
 def _userinfo(parts: SplitResult) -> str | None:
@@ -173,18 +191,11 @@ class RemoteSession:
             SessionLost: Still not reachable after the retries.
             RequestTimedOut, EnvironmentFailed, AuthenticationFailed, ProtocolError: As they say.
         """
-        give_up_at = trio.current_time() + self._retry_seconds
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return _observed(await self.request(ResetRequest(options)))
-            except (ServerBusy, SessionLost):
-                # Full jitter keeps a group of refused clients from coming back together.
-                wait = random.uniform(pause / 2, pause)
-                if trio.current_time() + wait > give_up_at:
-                    raise
-                await trio.sleep(wait)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+        async def reset() -> ObservationReply:
+            return _observed(await self.request(ResetRequest(options)))
+
+        return await retried(reset, self._retry_seconds)
 
     async def step(self, text: str) -> ObservationReply:
         """Send an answer; never retried, since the server may have seen it.
@@ -251,11 +262,13 @@ class RemoteSession:
             websocket: ClientWebSocket = await self._nursery.start(self._hold, self._drop)
         except HandshakeRefused as refused:
             raise self._refusal(refused) from None
-        except (OSError, trio.BrokenResourceError, ssl.SSLError) as error:
+        except trio.TooSlowError:
+            raise self._unreachable(f"no connection within {_CONNECT_SECONDS:g} s") from None
+        except (OSError, trio.BrokenResourceError) as error:
             reason = error.__cause__ or error
-            raise SessionLost(
-                f"{self.remote}: cannot connect: {reason}; is the server up, and the tunnel?"
-            ) from None
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise _untrusted(self.remote, reason) from None
+            raise self._unreachable(reason) from None
         self._websocket = websocket
         return websocket
 
@@ -264,10 +277,8 @@ class RemoteSession:
     ) -> None:
         """Keep the socket open until it is dropped."""
         remote = self.remote
-        stream: trio.abc.Stream = await trio.open_tcp_stream(remote.host, remote.port)
-        tls = remote.tls_context()
-        if tls is not None:
-            stream = trio.SSLStream(stream, tls, server_hostname=remote.host, https_compatible=True)
+        with trio.fail_after(_CONNECT_SECONDS):
+            stream = await _open_stream(remote)
         async with connect(
             stream,
             host_header=remote.host_header,
@@ -277,6 +288,11 @@ class RemoteSession:
         ) as websocket:
             task_status.started(websocket)
             await drop.wait()
+
+    def _unreachable(self, reason: object) -> SessionLost:
+        return SessionLost(
+            f"{self.remote}: cannot connect: {reason}; is the server up, and the tunnel?"
+        )
 
     def _refusal(self, refused: HandshakeRefused) -> EnvhostError:
         if refused.status in {401, 403}:
@@ -295,6 +311,42 @@ class RemoteSession:
         if reply.code in {"VALIDATION_ERROR", "INVALID_JSON", "UNKNOWN_TYPE"}:
             return ProtocolError(reply.code, message, reply.extra.get("errors"))
         return EnvironmentFailed(message)
+
+
+async def retried(attempt: Callable[[], Awaitable[T]], retry_seconds: float) -> T:
+    """Return an attempt's result; while a server is busy or away, try again for a while."""
+    give_up_at = trio.current_time() + retry_seconds
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return await attempt()
+        except (ServerBusy, SessionLost):
+            # Jitter keeps a group of refused clients from coming back together.
+            wait = random.uniform(pause / 2, pause)
+            if trio.current_time() + wait > give_up_at:
+                raise
+            await trio.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+async def _open_stream(remote: Remote) -> trio.abc.Stream:
+    tls = remote.tls_context()
+    stream = await trio.open_tcp_stream(remote.host, remote.port)
+    if tls is None:
+        return stream
+    secure = trio.SSLStream(stream, tls, server_hostname=remote.host, https_compatible=True)
+    try:
+        await secure.do_handshake()  # now, so that a bad certificate is told as such
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return secure
+
+
+def _untrusted(remote: Remote, error: ssl.SSLCertVerificationError) -> ConfigError:
+    return ConfigError(
+        f"{remote}: {error.verify_message}; a private authority's certificate goes into ca_file"
+    )
 
 
 def _observed(reply: Reply) -> ObservationReply:
@@ -324,6 +376,8 @@ def server_facts(remote: Remote, *, timeout_seconds: float = 10.0) -> dict[str, 
         connection.request("GET", f"{remote.path}/metadata", headers=headers)
         response = connection.getresponse()
         body = response.read(1024 * 1024)
+    except ssl.SSLCertVerificationError as error:
+        raise _untrusted(remote, error) from None
     except (OSError, http.client.HTTPException) as error:
         raise SessionLost(
             f"{remote}: cannot connect: {error}; is the server up, and the tunnel?"
@@ -331,7 +385,9 @@ def server_facts(remote: Remote, *, timeout_seconds: float = 10.0) -> dict[str, 
     finally:
         connection.close()
     if response.status in {401, 403}:
-        raise AuthenticationFailed(f"{remote}: HTTP {response.status}: {body[:200].decode()!r}")
+        raise AuthenticationFailed(
+            f"{remote}: HTTP {response.status}: {body[:200].decode('utf-8', 'replace').strip()}"
+        )
     try:
         facts = json.loads(body)
     except ValueError:

@@ -13,9 +13,10 @@ import ssl
 from functools import partial
 
 import trio
+from attrs import fields
 
 from .admission import Slots
-from .config import ServerConfig
+from .config import Limits, ServerConfig
 from .environment import EnvironmentFactory
 from .errors import ConfigError
 from .pages import OPEN_PATHS, Pages
@@ -56,7 +57,7 @@ class Server:
         self._factory = factory
         self._rules = AccessRules(
             token=config.token,
-            hosts=frozenset(config.allow_host) | {config.host},
+            hosts=frozenset(name.lower() for name in (*config.allow_host, config.host)),
             origins=frozenset(config.allow_origin),
         )
         self._max_connections = config.max_connections or 4 * config.max_concurrent_envs + 64
@@ -206,8 +207,10 @@ class Server:
         if scope.cancelled_caught or found is None:
             return
         head, received = found
-        local_address = raw.socket.getsockname()[0]
-        peer = raw.socket.getpeername()
+        try:
+            local_address, peer = raw.socket.getsockname()[0], raw.socket.getpeername()
+        except OSError:
+            return  # the client has gone
         if head.path not in OPEN_PATHS:
             head, refusal = self._rules.check(head, local_address)
             if refusal is not None:
@@ -245,6 +248,8 @@ class Server:
             peer=peer,
         )
         self.sessions[session.id] = session
+        if self.draining:  # since this handshake began
+            session.drain()
         try:
             await session.run()
         finally:
@@ -253,6 +258,12 @@ class Server:
 
 
 def _check(config: ServerConfig) -> None:
+    for attribute in fields(Limits):
+        value = getattr(config.limits, attribute.name)
+        if not value >= 0:  # NaN is not
+            raise ConfigError(f"{attribute.metadata['option']}: expected 0 or more, got {value}")
+    if config.max_connections < 0:
+        raise ConfigError(f"--max-connections: expected 0 or more, got {config.max_connections}")
     if config.max_concurrent_envs < 1:
         raise ConfigError(
             f"--max-concurrent-envs: expected at least 1, got {config.max_concurrent_envs}"

@@ -111,7 +111,7 @@ class Session:
         self._patience = trio.CancelScope()
         self._pinged_at = self._opened_at
         self._nursery: trio.Nursery | None = None
-        self._close_reason = "cancelled"
+        self._close_reason = ""
 
     @property
     def activity(self) -> str:
@@ -145,10 +145,11 @@ class Session:
                 await self._work()
                 nursery.cancel_scope.cancel()
         finally:
-            self._telemetry.sessions_closed.labels(self._close_reason).inc()
+            reason = self._close_reason or "cancelled"
+            self._telemetry.sessions_closed.labels(reason).inc()
             log_event(
                 "session.closed",
-                reason=self._close_reason,
+                reason=reason,
                 seconds=trio.current_time() - self._opened_at,
                 steps=self._episode.step_count if self._episode else 0,
             )
@@ -166,14 +167,15 @@ class Session:
             self._deadline = math.inf
             self._patience.cancel()
         interval = self._limits.ping_interval_seconds
-        if not interval or self._nursery is None:
+        # A nursery that is being cancelled may close at any moment, and then takes no task.
+        if not interval or self._nursery is None or self._nursery.cancel_scope.cancel_called:
             return
         silent_since = max(self._websocket.heard_at, self._opened_at)
         if now >= max(silent_since, self._pinged_at) + interval:
             self._pinged_at = now
             self._nursery.start_soon(self._ping)
         if now >= silent_since + interval + self._limits.ping_timeout_seconds:
-            self._close_reason = "ping timeout"
+            self._ends_for("ping timeout")
             self._nursery.cancel_scope.cancel()
 
     async def _ping(self) -> None:
@@ -195,12 +197,16 @@ class Session:
                 if self._queued_bytes > 2 * self._limits.message_bytes:
                     raise await self._websocket.refuse(CLOSE_TOO_BIG, "too many bytes ahead")
         except Disconnected as gone:
-            self._close_reason = {
+            reasons = {
                 CLOSE_NORMAL: "client closed",
                 CLOSE_POLICY: "too many requests ahead",
                 CLOSE_TOO_BIG: "message too big",
-            }.get(gone.code or 0, "disconnected")
+            }
+            self._ends_for(reasons.get(gone.code or 0, "disconnected"))
         scope.cancel()
+
+    def _ends_for(self, reason: str) -> None:
+        self._close_reason = self._close_reason or reason  # what came first is the cause
 
     async def _next_frame(self) -> str | bytes:
         limits = self._limits
@@ -230,10 +236,10 @@ class Session:
             finally:
                 self._slots.release()
         except _Ended as ended:
-            self._close_reason = ended.reason
+            self._ends_for(ended.reason)
             await self._websocket.close(ended.code, ended.reason)
         except Disconnected:
-            self._close_reason = "disconnected"
+            self._ends_for("disconnected")
 
     async def _take_slot(self) -> None:
         slots = self._slots
@@ -254,14 +260,13 @@ class Session:
         self._phase = _Phase.BUILDING
         limit = self._limits.construction_seconds
         with trio.move_on_after(limit) as scope:
-            environment, error = await guarded("construction", self._factory.build())
+            built = await guarded("construction", self._factory.build, object)
         if scope.cancelled_caught:
-            error = limit_reply("construction", limit)
-        if error is None:
-            assert environment is not None
-            return environment
+            built = limit_reply("construction", limit)
+        if not isinstance(built, ErrorReply):
+            return built
         name = self._factory.describe().name
-        raise await self._refuse(ErrorReply("FACTORY_ERROR", error.message, {"factory_name": name}))
+        raise await self._refuse(ErrorReply("FACTORY_ERROR", built.message, {"factory_name": name}))
 
     async def _refuse(self, reply: ErrorReply) -> _Ended:
         with trio.move_on_after(self._limits.send_seconds):
@@ -344,6 +349,6 @@ class Session:
                 raise
             except BaseException as error:  # noqa: BLE001 - as in an episode
                 log_traceback("close.failed", error)
-        if scope.cancelled_caught:
+        if scope.cancel_called:
             self._telemetry.abandoned.inc()
             log_event("close.abandoned", logging.WARNING, limit_seconds=limit)

@@ -33,7 +33,9 @@ def load_settings(path: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: expected YAML: {error}") from None
+        raise ConfigError(
+            f"--config {path}: expected YAML: {' '.join(str(error).split())}"
+        ) from None
     if not isinstance(document, dict):
         raise ConfigError(f"--config {path}: expected a mapping of settings, got {document!r:.40}")
     faults: list[str] = []
@@ -99,11 +101,19 @@ def _exactly(expected: type[T], name: str) -> Any:
     return structure
 
 
+def _texts(value: Any, _: type[tuple[str, ...]]) -> tuple[str, ...]:
+    # cattrs would take a text for the list of its letters.
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"expected a list of texts, got {value!r:.40}")
+    return tuple(value)
+
+
 _converter = Converter(detailed_validation=False)
 _converter.register_structure_hook(bool, _exactly(bool, "true or false"))
 _converter.register_structure_hook(int, _exactly(int, "an integer"))
 _converter.register_structure_hook(float, _exactly(float, "a number"))
 _converter.register_structure_hook(str, _exactly(str, "a text"))
+_converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
 
 # attrs keeps postponed annotations as strings; these are all that the settings use.
 _TYPES: dict[str, Any] = {

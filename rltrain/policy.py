@@ -145,7 +145,7 @@ class Policy:
             return self.token_logprobs(batch, temperature=temperature).logprobs
 
     def save_adapter(self, folder: Path) -> None:
-        """Write the adapter in peft's own format, and the tokenizer beside it."""
+        """Write the adapter in peft's own format."""
         with warnings.catch_warnings():
             # peft looks for the base's config on the hub to see whether its vocabulary grew.
             warnings.simplefilter("ignore")

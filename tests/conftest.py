@@ -115,9 +115,19 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
         yield lambda *arguments: stack.enter_context(serve(tmp_path, *arguments))
 
 
-@pytest.fixture
-def echo_entrypoint(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def start_shared_server(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., ServerProcess]]:
+    """Like `start_server`, for servers that a module's tests share."""
+    with ExitStack() as stack:
+        directory = tmp_path_factory.mktemp("shared")
+        yield lambda *arguments: stack.enter_context(serve(directory, *arguments))
+
+
+@pytest.fixture(scope="session")
+def echo_entrypoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the entrypoint of an echo environment."""
-    path = tmp_path / "echo_environment.py"
+    path = tmp_path_factory.mktemp("echo") / "echo_environment.py"
     path.write_text(ECHO)
     return f"{path}:Echo"

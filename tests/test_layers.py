@@ -29,6 +29,7 @@ LAYERS = {
         "judge": 4,
         "admission": 4,
         "remote": 4,
+        "trio_thread": 4,
         "episode": 4,
         "envs": 5,
         "session": 5,

@@ -184,8 +184,12 @@ class CodeEnvironments:
             run_all=options.reward_mode == "fraction",
             prelude=_PRELUDE if options.prelude else "",
         )
-        open_cells = bwrap_cells if options.sandbox_type == "bwrap" else plain_cells
-        async with open_cells(find_interpreter(options.python)) as cells:
+        interpreter = find_interpreter(options.python)
+        if options.sandbox_type == "bwrap":
+            opened = bwrap_cells(interpreter, hidden=self._problems.files)
+        else:
+            opened = plain_cells(interpreter)
+        async with opened as cells:
             self._isolation = cells.isolation
             self._judge = Judge(cells, rules, processors=len(os.sched_getaffinity(0)))
             await _prove(cells, rules)

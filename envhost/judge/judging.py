@@ -25,6 +25,9 @@ VerdictName = Literal["AC", "WA", "TLE", "ILE", "MLE", "OLE", "RE", "CE"]
 _STDERR_CHARACTERS = 2048
 _CHECKER_LIMITS = CellLimits()
 _ACCEPTED, _WRONG = 0, 1
+# A returned value is decoded only where its text could be right: a float may be `1.0` in the data
+# set and have 17 digits here; nothing else grows.
+_MOST_GROWTH, _MOST_BYTES = 10, 4096
 
 
 @frozen(kw_only=True)
@@ -49,6 +52,8 @@ class Verdict:
     tests_passed: int
     tests_total: int
     first_failed: int | None = None
+    exit_code: int | None = None
+    """Of the first failed run: negative for a signal, None where a limit of ours ended it."""
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     queue_seconds: float = 0.0
@@ -111,8 +116,13 @@ class Judge:
                 peak_memory_bytes=max(verdict.peak_memory_bytes, outcome.peak_memory_bytes),
             )
             if not passed and verdict.first_failed is None:
-                tail = _escaped(outcome.stderr_tail)
-                verdict = evolve(verdict, name=name, first_failed=index, stderr_tail=tail)
+                verdict = evolve(
+                    verdict,
+                    name=name,
+                    first_failed=index,
+                    exit_code=outcome.exit_code,
+                    stderr_tail=_escaped(outcome.stderr_tail),
+                )
             if not passed and (name == "CE" or not self._rules.run_all):
                 break
         return verdict
@@ -155,6 +165,8 @@ class Judge:
         self, problem: Problem, test: Test, program: Program, outcome: Outcome
     ) -> bool:
         if problem.fn_name is not None:
+            if len(outcome.stdout) > _MOST_GROWTH * len(json.dumps(test.expected)) + _MOST_BYTES:
+                return False
             try:
                 value = json.loads(outcome.stdout)
             except (ValueError, RecursionError):
@@ -217,14 +229,14 @@ def _fault(outcome: Outcome) -> VerdictName | None:
     """Return the verdict of a run that did not end well; None where its output decides."""
     if not outcome.is_compiled:
         return "CE"
+    if outcome.is_out_of_memory:
+        return "MLE"
     if outcome.ending in _CUT:
         return _CUT[outcome.ending]
     if outcome.exit_code == 0:
         return None
     last_line = outcome.stderr_tail.rstrip().rpartition(b"\n")[2]
-    if outcome.is_out_of_memory or last_line.startswith(b"MemoryError"):
-        return "MLE"
-    return "RE"
+    return "MLE" if last_line.startswith(b"MemoryError") else "RE"
 
 
 def _escaped(tail: bytes) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import frozen
 
 from ..errors import ConfigError, ProtocolError
 
@@ -61,7 +61,9 @@ class ProblemSet:
     training: tuple[Problem, ...]
     evaluation: tuple[Problem, ...]
     report: str
-    seed: int = field(default=0)
+    seed: int = 0
+    files: tuple[Path, ...] = ()
+    """Where it lies on this machine: programs must not see it."""
 
     def rows(self, split: Split) -> tuple[Problem, ...]:
         """Return the problems of a split."""
@@ -126,7 +128,8 @@ def load_problems(
     Raises:
         ConfigError: No such data set, or no row of it can be used.
     """
-    rows = _read_lines(_path_of(dataset), max_rows)
+    path = _path_of(dataset)
+    rows = _read_lines(path, max_rows)
     kept: dict[Split, list[Problem]] = {"train": [], "test": []}
     dropped: Counter[str] = Counter()
     for number, row in rows:
@@ -152,6 +155,7 @@ def load_problems(
         evaluation=tuple(kept["test"]),
         report=report,
         seed=shuffle_seed,
+        files=(path,),
     )
 
 

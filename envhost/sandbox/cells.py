@@ -18,7 +18,7 @@ import trio
 from attrs import frozen
 
 from ..errors import NotScored
-from .bwrap import CELL_UID, Interpreter, find_bubblewrap
+from .bwrap import CELL_UID, Interpreter, cell_environment, find_bubblewrap
 from .limits import CellLimits, Outcome, Program
 from .memory import MemoryGroup, MemoryGroups, find_memory_groups
 from .run import Command, Run, sealed_file
@@ -87,7 +87,9 @@ async def bwrap_cells(
                         seccomp_fd=filter_fd,
                     )
                     argv.append("/cell/runner.py")
-                    command = Command(argv=argv, fds=fds, user=user, cwd="/", depth=3)
+                    command = Command(
+                        argv=argv, fds=fds, user=user, cwd="/", env=cell_environment(), depth=3
+                    )
                     return await Run(program, limits, group).follow(command)
 
             missing = {
@@ -110,6 +112,11 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
     async with _memory_groups(user) as groups:
         with staged_prefix(interpreter.prefix, user) as prefix_source:
             executable = prefix_source + interpreter.executable.removeprefix(interpreter.prefix)
+            environment = cell_environment()
+            if prefix_source != interpreter.prefix:
+                # A shared libpython is looked for where it was installed, and then in the system,
+                # where another release's may lie.
+                environment["LD_LIBRARY_PATH"] = f"{prefix_source}/lib"
 
             async def run(program: Program, limits: CellLimits) -> Outcome:
                 files = [("main.py", program.source), ("runner.py", _RUNNER), *program.files]
@@ -125,6 +132,7 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                         argv=[executable, "-S", "-s", "-P", f"{place}/runner.py"],
                         user=user,
                         cwd=place,
+                        env=environment,
                         depth=1,
                         processes=_process_count(os.geteuid() if user is None else user),
                     )
@@ -155,7 +163,7 @@ async def _memory_groups(user: int | None) -> AsyncIterator[MemoryGroups | None]
         yield groups
     finally:
         with trio.move_on_after(_LEAVE_SECONDS, shield=True):
-            while groups is not None and not groups.remove_left():
+            while groups is not None and not groups.remove_left():  # noqa: ASYNC110 - the kernel's
                 await trio.sleep(_POLL_SECONDS)
 
 

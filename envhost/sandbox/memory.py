@@ -125,13 +125,12 @@ class MemoryGroups:
         """Whether a process of another user joins a group through our descriptor."""
         try:
             with self.group(_PROBE_BYTES) as group:
-                join = ["/bin/sh", "-c", f"echo 0 >&{group.procs_fd}"]
                 subprocess.run(
-                    join,
+                    ["/bin/sh", "-c", "echo 0"],
                     check=True,
-                    capture_output=True,
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[group.procs_fd],
+                    stdout=group.procs_fd,
+                    stderr=subprocess.DEVNULL,
                     timeout=_PROBE_SECONDS,
                     user=user,
                     group=user,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import trio
@@ -25,7 +25,6 @@ from ..process import (
     run_delay_seconds,
     start_child,
 )
-from .bwrap import cell_environment
 from .limits import CPU, EXITED, OUTPUT, STARVED, WALL, CellLimits, Ending, Outcome, Program
 from .memory import MemoryGroup
 
@@ -53,6 +52,7 @@ class Command:
     fds: Sequence[int] = ()
     user: int | None
     cwd: str
+    env: Mapping[str, str]
     depth: int
     processes: int = 0
 
@@ -121,7 +121,7 @@ class Run:
                 pass_fds=[*command.fds, result[1], lifeline, *groups],
                 user=command.user,
                 cwd=command.cwd,
-                env=cell_environment(),
+                env=command.env,
             ) as child:
                 theirs.close()
                 await self._watch_all(child, stdout[0], stderr[0], result[0])

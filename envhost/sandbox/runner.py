@@ -83,7 +83,7 @@ def close_all_from(lowest):
     """Close every descriptor from a number on; how high they go is the host's affair."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= lowest:
-            try:
+            try:  # noqa: SIM105 - contextlib is an import more
                 os.close(int(name))
             except OSError:
                 pass  # the listing's own

@@ -27,8 +27,8 @@ _PREFIX = "/t/"
 class AccessRules:
     """What a request needs to be let in.
 
-    `token` None means that none is asked for; then `Host` must be a known name. `hosts` and
-    `origins` are the further names that the user allows.
+    `token` None means that none is asked for; then `Host` must be a known name. `hosts`, in
+    lower case, and `origins` are the further names that the user allows.
     """
 
     token: str | None
@@ -67,7 +67,11 @@ class AccessRules:
         origin = head.headers.get("origin")
         if origin is None or origin in self.origins:
             return True
-        return urlsplit(origin).netloc.lower() == head.headers.get("host", "").lower() != ""
+        try:
+            netloc = urlsplit(origin).netloc
+        except ValueError:
+            return False
+        return netloc.lower() == head.headers.get("host", "").lower() != ""
 
 
 def is_loopback(host: str) -> bool:

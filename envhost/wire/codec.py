@@ -41,6 +41,8 @@ __all__ = [
 _ENVELOPE_KEYS = frozenset(("type", "data"))
 _TYPES = ("reset", "step", "state", "close", "mcp")
 _NOT_AN_ENVELOPE = object()
+_ERRORS_TOLD = 5  # a reply must not outgrow the request that it complains of
+_DEEPEST = 100
 
 
 def invalid(loc: tuple[str | int, ...], message: str, kind: str) -> ProtocolError:
@@ -90,11 +92,14 @@ def _request(kind: str, data: Any) -> Request:
 
 def _unknown_keys(envelope: Mapping[str, Any]) -> ProtocolError:
     unknown = sorted(envelope.keys() - _ENVELOPE_KEYS)
-    names = ", ".join(shorten(name) for name in unknown[:5])
+    names = ", ".join(shorten(name) for name in unknown[:_ERRORS_TOLD])
     return ProtocolError(
         "VALIDATION_ERROR",
         f"unknown keys beside type and data: {names}",
-        [{"loc": [key[:200]], "msg": "unknown key", "type": "extra_forbidden"} for key in unknown],
+        [
+            {"loc": [key[:200]], "msg": "unknown key", "type": "extra_forbidden"}
+            for key in unknown[:_ERRORS_TOLD]
+        ],
     )
 
 
@@ -245,7 +250,11 @@ def parse_json(text: str) -> Any:
 
 
 def dump_json(value: Any) -> bytes:
-    """Return a value as JSON text, UTF-8; what JSON cannot hold becomes null or its `str`."""
+    """Return a value as JSON text, UTF-8; what JSON cannot hold becomes null or its `str`.
+
+    Raises:
+        ValueError: The value is nested too deeply, or contains itself.
+    """
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, orjson.JSONEncodeError, RecursionError):
@@ -268,8 +277,8 @@ def _plain(value: Any) -> Any:
 
 
 def _finite(value: Any, depth: int) -> Any:
-    if depth > 100:
-        return "…"
+    if depth > _DEEPEST:
+        raise ValueError(f"expected at most {_DEEPEST} levels of nesting")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | bool | int):

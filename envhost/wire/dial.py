@@ -12,7 +12,7 @@ from typing import cast
 
 import trio
 import trio_websocket
-from wsproto.utilities import LocalProtocolError, ProtocolError
+from wsproto.utilities import LocalProtocolError
 
 from .websocket import Disconnected
 
@@ -88,7 +88,7 @@ class _Reader:
             await task(*args)
         except trio_websocket.ConnectionRejected as rejection:
             self.rejection = rejection
-        except (trio_websocket.ConnectionClosed, ProtocolError, trio.ClosedResourceError):
+        except Exception:  # noqa: BLE001, S110 - whatever ends the reader ends this connection only
             pass
         finally:
             self._handshake.cancel()

@@ -18,6 +18,7 @@ from .codec import dump_json
 __all__ = ["BadRequest", "HttpReply", "RequestHead", "read_head", "send_reply"]
 
 _RECEIVE_BYTES = 64 * 1024
+_LINGER_SECONDS = 1.0
 
 
 class BadRequest(Exception):
@@ -119,5 +120,11 @@ async def send_reply(stream: trio.abc.Stream, reply: HttpReply, *, body: bool = 
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
     try:
         await stream.send_all(head + (reply.body if body else b""))
+        if isinstance(stream, trio.abc.HalfCloseableStream):
+            await stream.send_eof()
+            # Closing over unread bytes would reset the connection, and the reply with it.
+            with trio.move_on_after(_LINGER_SECONDS):
+                while await stream.receive_some(_RECEIVE_BYTES):
+                    pass
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return

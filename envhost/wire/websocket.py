@@ -56,7 +56,7 @@ class WebSocket:
         self._request = request
         self._protocol = ServerProtocol(max_size=max_message_bytes)
         self._frames: list[Frame] = []  # received and not yet given out, in reverse
-        self._parts: list[bytes] = []
+        self._parts = bytearray()  # of a fragmented message; a list would grow with empty ones
         self._is_text = True
         self._sending = trio.Lock()
         self._ended = trio.Event()
@@ -90,6 +90,8 @@ class WebSocket:
                     message = await self._collect(self._frames.pop())
                     if message is not None:
                         return message
+                if self._protocol.parser_exc is not None:
+                    raise await self._broken()
                 await self._read()
         except Disconnected:
             self._ended.set()
@@ -130,10 +132,16 @@ class WebSocket:
 
     async def refuse(self, code: int, reason: str) -> Disconnected:
         """Close from the receiving task itself, and return the end to raise."""
-        with suppress(Disconnected):
+        with trio.move_on_after(_CLOSE_SECONDS), suppress(Disconnected):
             await self._send_close(code, reason)
         await self._linger()
         return Disconnected(code, reason)
+
+    async def _broken(self) -> Disconnected:
+        """Return the end that a frame against the protocol brought; the close has been sent."""
+        await self._linger()
+        sent = self._protocol.close_sent
+        return Disconnected(sent.code if sent else None, str(self._protocol.parser_exc))
 
     async def _send_close(self, code: int, reason: str) -> None:
         # A close frame holds 123 bytes of reason.
@@ -153,10 +161,10 @@ class WebSocket:
         if frame.fin and not self._parts:
             data = bytes(frame.data)
         else:
-            self._parts.append(bytes(frame.data))
+            self._parts += frame.data
             if not frame.fin:
                 return None
-            data = b"".join(self._parts)
+            data = bytes(self._parts)
             self._parts.clear()
         if not self._is_text:
             return data
@@ -178,10 +186,6 @@ class WebSocket:
         self._take(protocol.events_received())
         if protocol.writes:  # a pong, or a close
             await self._flush()
-        if protocol.parser_exc is not None and not self._frames:
-            await self._linger()
-            sent = protocol.close_sent
-            raise Disconnected(sent.code if sent else None, str(protocol.parser_exc))
 
     def _take(self, events: Sequence[object]) -> None:
         frames = [event for event in events if isinstance(event, Frame)]

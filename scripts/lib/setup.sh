@@ -27,9 +27,14 @@ ensure_venv() {
         say "installing envhost[$extras] into .venv (a minute or two)"
         [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv ||
             die "cannot make .venv: on Debian and Ubuntu install python3-venv"
-        .venv/bin/python -m pip install -q --upgrade pip
-        .venv/bin/python -m pip install -q -c constraints-cpu.txt -e ".[$extras]" ||
-            die "pip could not install envhost[$extras]; its output is above"
+        .venv/bin/python -m pip install -q --upgrade pip >.venv/install.log 2>&1 || true
+        # What pip fetches is the progress; all that it says is in the log.
+        if ! .venv/bin/python -m pip install -c constraints-cpu.txt -e ".[$extras]" 2>&1 |
+            tee -a .venv/install.log |
+            sed -nu 's/^Collecting \([^ ]*\).*/   \1/p; s/^Installing collected.*/   unpacking/p'; then
+            tail -n 20 .venv/install.log >&2
+            die "pip could not install envhost[$extras]: see .venv/install.log"
+        fi
         touch "$marker"
     fi
 }

@@ -22,6 +22,7 @@ from attrs import fields  # noqa: E402
 
 from rltrain.errors import RunStopped, SetupError  # noqa: E402
 from rltrain.launch import Launch  # noqa: E402
+from rltrain.learner import Learner  # noqa: E402
 from rltrain.manifest_file import read_manifest  # noqa: E402
 from rltrain.metrics import EvaluationRecord, StepRecord, read_records  # noqa: E402
 
@@ -289,6 +290,69 @@ def test_a_policy_gap_stops_the_run(make_manifest: MakeManifest, tmp_path: Path)
 
     with pytest.raises(RunStopped, match="not the same policy"):
         run(manifest, tmp_path / "run")
+
+
+def test_the_token_is_asked_for_before_training(
+    make_manifest: MakeManifest,
+    tmp_path: Path,
+    start_server: Callable[..., Any],
+    words_entrypoint: str,
+) -> None:
+    """Without the server's token the preflight refuses; with it the run goes through."""
+    token_file = tmp_path / "token"
+    token_file.write_text("open-sesame-0123456789\n")
+    server = start_server(words_entrypoint, "--token-file", str(token_file))
+    place: dict[str, Any] = {"entrypoint": None, "env_url": server.url}
+
+    with pytest.raises(SetupError, match="token"):
+        run(make_manifest(environment=place), tmp_path / "refused")
+    place["env_token_file"] = str(token_file)
+    run(make_manifest(environment=place), tmp_path / "run")
+
+    assert len(read_records(tmp_path / "run" / "metrics.jsonl")) == 3
+
+
+def test_an_update_that_fails_keeps_its_rows(
+    make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the gradient is not finite the run stops and the batch is there to look into."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RunStopped("the gradient's norm is nan: no weight was changed")
+
+    monkeypatch.setattr(Learner, "update", fail)
+    manifest = make_manifest(environment={"env_config": {"any_word": True}})
+
+    with pytest.raises(RunStopped, match="nan"):
+        run(manifest, tmp_path / "run")
+
+    rows = (tmp_path / "run" / "failed-batch.jsonl").read_text().splitlines()
+    assert all("behaviour_logprobs" in json.loads(row)["transcript"] for row in rows)
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_running_out_of_memory_names_the_knobs(
+    make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's error becomes a line that says what to lower."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Learner, "update", fail)
+
+    with pytest.raises(RunStopped, match=r"2\.00 GiB.*micro_batch_size_per_gpu"):
+        run(make_manifest(), tmp_path / "run")
+
+
+def test_several_processes_are_refused(
+    make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher with two processes would train two policies that know nothing of each other."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    with pytest.raises(SetupError, match="2 processes"):
+        run(make_manifest(), tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -1,0 +1,62 @@
+"""A process that starts cells in children of its own and kills these at random moments.
+
+`killed_host.py KIND TIMES`; exit status 0 once nothing is left of any. The children are forked when
+all is imported, so that hundreds take seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+
+import trio
+from leftovers import wait_for_no_descendants
+
+from envhost.sandbox.bwrap import find_interpreter
+from envhost.sandbox.cells import bwrap_cells, plain_cells
+from envhost.sandbox.limits import CellLimits, Program
+
+MOST_DELAY_SECONDS = 0.015  # the first milliseconds go by before the start
+SOURCE = b"import os\nos.fork()\nos.setsid() if os.getpid() % 2 else 0\nwhile True: pass\n"
+
+
+async def run_for_ever(kind: str, begun: int) -> None:
+    """Say that a cell is about to start, and start it."""
+    open_cells = bwrap_cells if kind == "bwrap" else plain_cells
+    async with open_cells(find_interpreter(None)) as cells:
+        os.write(begun, b"x")
+        await cells.run(Program(source=SOURCE, stdin=b""), CellLimits())
+
+
+async def sweep() -> None:
+    """Open cells once more: that removes the empty groups and directories of killed hosts."""
+    async with bwrap_cells(find_interpreter(None)):
+        pass
+
+
+def kill_one(kind: str) -> None:
+    """Fork a host, and kill it shortly after it has started a cell."""
+    begun, begun_end = os.pipe()
+    child = os.fork()
+    if not child:
+        trio.run(run_for_ever, kind, begun_end)
+        os._exit(0)
+    os.close(begun_end)
+    assert os.read(begun, 1) == b"x"
+    os.close(begun)
+    time.sleep(random.uniform(0, MOST_DELAY_SECONDS))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    random.seed(56)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    for _ in range(int(sys.argv[2])):
+        kill_one(sys.argv[1])
+    wait_for_no_descendants([])
+    trio.run(sweep)

@@ -1,0 +1,83 @@
+"""The cells of a server that a normal user runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import attrs
+import pytest
+from leftovers import nothing_left
+from programs import ATTACKS
+
+from envhost.sandbox.staging import staged_prefix
+
+HERE = Path(__file__).parent
+UID = 4242  # nobody's: a user needs no name to run programs
+# What differs for a user: who the cell's uid is, what limits count, what may be mounted or killed.
+SMOKE = {
+    *("1", "2", "3", "8", "9", "10", "11", "12", "16", "19", "24", "30", "37", "38", "39", "40"),
+    *("42", "43", "44", "44b", "44c", "45", "46", "50", "51", "52"),
+}
+
+
+# In a mount namespace of its own: what hides the interpreter is covered, the interpreter is not.
+UNCOVER = """
+set -e
+if [ "$1" != "$2" ]; then
+    mount -t tmpfs -o mode=755 none "$3"
+    mkdir -p "$2"
+    mount --bind "$1" "$2"
+fi
+shift 3
+exec setpriv --reuid "$USER_ID" --regid "$USER_ID" --clear-groups "$@"
+"""
+
+
+@pytest.fixture
+def python_of_user() -> Iterator[list[str]]:
+    """Return the start of a command line: an interpreter that the user reaches, with everything."""
+    if os.geteuid() != 0:
+        pytest.skip("not root: every other test of the cells runs as a normal user already")
+    executable = os.path.realpath(sys._base_executable)
+    prefix = os.path.realpath(sys.base_prefix)
+    packages = str(Path(attrs.__file__).parents[1])
+    with ExitStack() as stack:
+        staged = stack.enter_context(staged_prefix(prefix, UID))
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="envhost-test-")))
+        place.chmod(0o755)
+        shutil.copytree(HERE.parents[2] / "envhost", place / "envhost")
+        shutil.copytree(HERE, place / "attacks")
+        packages = stack.enter_context(staged_prefix(packages, UID))
+        command = ["unshare", "--mount", "sh", "-c", UNCOVER, "sh"]
+        command += [staged, prefix, str(Path("/", *Path(prefix).parts[1:2]))]
+        path = f"PYTHONPATH={place}:{place}/attacks:{packages}"
+        yield [*command, "env", path, executable, f"{place}/attacks/as_user.py"]
+
+
+@pytest.mark.slow
+def test_attacks_on_a_users_server(python_of_user: list[str]) -> None:
+    """A server without root keeps the same promises."""
+    with nothing_left():
+        shown = subprocess.run(
+            [*python_of_user, *SMOKE],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env={"HOME": "/", "PATH": os.environ["PATH"], "USER_ID": str(UID)},
+        )
+    assert shown.returncode == 0, shown.stderr
+    verdicts = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [verdict["number"] for verdict in verdicts] == [
+        attack.number for attack in ATTACKS if attack.number in SMOKE
+    ]
+    right = {attack.number: attack.verdicts for attack in ATTACKS}
+    assert [one for one in verdicts if one["verdict"] not in right[one["number"]]] == []
