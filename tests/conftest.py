@@ -85,12 +85,15 @@ class ServerProcess:
 
 
 @contextmanager
-def serve(directory: Path, *arguments: str) -> Iterator[ServerProcess]:
+def serve(
+    directory: Path, *arguments: str, python: str = sys.executable, cwd: Path | None = None
+) -> Iterator[ServerProcess]:
     """Run a server on a free port until the context ends."""
     log = directory / f"server-{os.urandom(4).hex()}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "envhost", "serve", "--port", "0", *arguments],
+            [python, "-m", "envhost", "serve", "--port", "0", *arguments],
+            cwd=cwd,
             stdout=subprocess.PIPE,
             stderr=errors,
             stdin=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -17,11 +17,13 @@ __all__ = ["probe"]
 @click.command(short_help="Check a server: reach it, open a session, reset.")
 @click.argument("url")
 @click.option("--seed", type=int, default=0, help="Seed of the reset.  [default: 0]")
-@click.option("--answer", metavar="FILE", help="Send a file's text as the answer of one step.")
+@click.option(
+    "--answer", type=click.File(), help="Send a file's text, - for standard input, as one step."
+)
 @click.option("--token-file", help="File with the server's token.")
 @click.option("--ca-file", help="PEM file of the authority behind the server's certificate.")
 def probe(
-    url: str, seed: int, answer: str | None, token_file: str | None, ca_file: str | None
+    url: str, seed: int, answer: TextIO | None, token_file: str | None, ca_file: str | None
 ) -> None:
     """Reach the server at URL, open a session, reset it and show the start of the prompt."""
     token = read_token(token_file) if token_file else None
@@ -36,6 +38,6 @@ def probe(
         click.echo(printable(f"metadata: {facts}"))
         click.echo(printable(f"prompt: {prompt[:200]}"))
         if answer is not None:
-            _, reward, _, _, info = client.step(Path(answer).read_text(encoding="utf-8"))
+            _, reward, _, _, info = client.step(answer.read())
             verdict = info.get("verdict", "none")
             click.echo(printable(f"step: reward {reward}, verdict {verdict}"))
