@@ -6,7 +6,11 @@ import sys
 
 import click
 
+from .commands.check_data import check_data
+from .commands.doctor import doctor
 from .commands.probe import probe
+from .commands.rescore import rescore
+from .commands.score import score
 from .commands.serve import serve
 from .errors import EnvhostError
 
@@ -20,6 +24,10 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(probe)
+commands.add_command(doctor)
+commands.add_command(score)
+commands.add_command(rescore)
+commands.add_command(check_data)
 
 
 def main() -> None:

@@ -100,6 +100,9 @@ class ServerConfig:
         "--unsafe-no-sandbox",
         "Serve a code environment although its programs are not isolated.",
     )
+    record_dir: str | None = _option(
+        None, "--record", "Directory where every judged program is written down, a JSON line each."
+    )
     allow_origin: tuple[str, ...] = _option(
         (), "--allow-origin", "Origin of a web page that may connect; repeatable."
     )

@@ -19,7 +19,7 @@ from .errors import ConfigError
 from .server import Server
 from .telemetry import log_event
 
-__all__ = ["RunningServer", "running", "serve", "serve_in_foreground"]
+__all__ = ["RunningServer", "running", "serve", "serve_in_foreground", "single_error"]
 
 
 class RunningServer:
@@ -73,7 +73,7 @@ def running(
         try:
             trio.run(main)
         except BaseException as error:  # noqa: BLE001 - told to the thread that waits
-            outcome.append(_single(error))
+            outcome.append(single_error(error))
         finally:
             started.set()
 
@@ -124,7 +124,7 @@ def serve_in_foreground(server: Server) -> None:
     try:
         trio.run(main)
     except BaseExceptionGroup as group:
-        raise _single(group) from None
+        raise single_error(group) from None
 
 
 async def _end_on_signals(server: Server, everything: trio.CancelScope) -> None:
@@ -152,7 +152,8 @@ def _server(entrypoint: str, env_config: Mapping[str, Any] | None, **settings: A
     return Server(config, make_factory(config))
 
 
-def _single(error: BaseException) -> BaseException:
+def single_error(error: BaseException) -> BaseException:
+    """Return the error that a group, or a group in a group, holds alone; else what is given."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -20,6 +20,8 @@ from .errors import ConfigError
 __all__ = ["make_factory"]
 
 _METHODS = ("reset", "step", "state", "close")
+# Settings of the server that an entrypoint gets if it takes them: the operator's choice alone.
+_HANDED_ON = {"unsafe_no_sandbox": "--unsafe-no-sandbox", "record_dir": "--record"}
 
 
 def make_factory(config: ServerConfig) -> EnvironmentFactory:
@@ -34,10 +36,13 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
         parameters = inspect.signature(make).parameters
     except ValueError as error:
         raise ConfigError(f"entrypoint {name}: {error}") from None
-    if "unsafe_no_sandbox" in options:
-        raise ConfigError("unsafe_no_sandbox is no option of an environment: --unsafe-no-sandbox")
-    if "unsafe_no_sandbox" in parameters:
-        options["unsafe_no_sandbox"] = config.unsafe_no_sandbox
+    if config.record_dir is not None and "record_dir" not in parameters:
+        raise ConfigError(f"--record: entrypoint {name} keeps no record: it takes no record_dir")
+    for setting, option in _HANDED_ON.items():
+        if setting in options:
+            raise ConfigError(f"{setting} is no option of an environment: {option}")
+        if setting in parameters:
+            options[setting] = getattr(config, setting)
     try:
         inspect.signature(make).bind(**options)
     except TypeError as error:

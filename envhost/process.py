@@ -53,6 +53,15 @@ class Child:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
+    def give_way(self) -> None:
+        """Let others run first, as far as the kernel allows.
+
+        Where it groups processes by session (autogroup), `nice` inside of a session says nothing
+        about its weight among the others.
+        """
+        with suppress(OSError), open(f"/proc/{self.pid}/autogroup", "w") as file:  # noqa: PTH123
+            file.write("10")
+
     async def wait(self) -> None:
         """Wait for the child's end; it is not reaped before its group has been killed."""
         pidfd = os.pidfd_open(self.pid)
@@ -64,6 +73,8 @@ class Child:
 
     async def end(self) -> int:
         """Kill the group, reap the child and return its exit code, negative for a signal."""
+        if self._process.returncode is not None:
+            return self._process.returncode
         self.kill()
         with trio.move_on_after(_REAP_SECONDS, shield=True):
             await self.wait()

@@ -239,6 +239,7 @@ class Session:
             self._ends_for(ended.reason)
             await self._websocket.close(ended.code, ended.reason)
         except Disconnected:
+            await self._websocket.ended()  # the receive task knows why, and may still be telling it
             self._ends_for("disconnected")
 
     async def _take_slot(self) -> None:

@@ -6,6 +6,7 @@ Owns yaml and cattrs. Every fault of a file is told at once, each in one line.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from cattrs import Converter
 from .config import Limits, ServerConfig
 from .errors import ConfigError
 
-__all__ = ["load_settings", "nearest", "read_token"]
+__all__ = ["json_object", "load_settings", "nearest", "read_token"]
 
 T = TypeVar("T")
 
@@ -71,6 +72,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean …?` for the closest known name, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def json_object(text: str, option: str) -> dict[str, Any]:
+    """Return the JSON object that an option's value gives.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: expected a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{option}: expected a JSON object, got {text!r:.60}")
+    return value
 
 
 def read_token(path: str) -> str:

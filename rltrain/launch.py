@@ -157,7 +157,12 @@ class Launch:
         log = stack.enter_context(RunLog(self.folder, resumed_step=state.step))
         stack.callback(write_report, self.folder)
         display = stack.enter_context(
-            Display(planned_steps=self.planned_steps, done_steps=state.step)
+            Display(
+                planned_steps=self.planned_steps,
+                planned_turns=self.manifest.training.max_steps,
+                done_steps=state.step,
+                done_turns=state.turns,
+            )
         )
         collector = Collector(
             TransformersSampler(policy),

@@ -6,7 +6,6 @@ Owns the words and the drawing; knows records, no tensors. Rich draws only on a 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -52,15 +51,20 @@ class Display:
 
     Args:
         planned_steps: Training steps, as far as is known before.
-        done_steps: Of which this many are done, in a run that is resumed.
+        planned_turns: Environment turns; they decide when the run ends.
+        done_steps: Steps done before, in a run that is resumed.
+        done_turns: Turns of those.
     """
 
-    def __init__(self, *, planned_steps: int, done_steps: int = 0) -> None:
+    def __init__(
+        self, *, planned_steps: int, planned_turns: int, done_steps: int = 0, done_turns: int = 0
+    ) -> None:
         self._planned_steps = planned_steps
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self._rewards: list[float | None] = []
-        self._started: float | None = None
-        self._share_before: float | None = None
+        self._planned_turns = planned_turns
+        self._turns_before = done_turns
+        self._step_seconds = 0.0
         self._live: Progress | None = None
         if self._console.is_terminal:
             self._live = Progress(
@@ -99,19 +103,18 @@ class Display:
         """Show a line that stays."""
         self._console.print(Text(one_line(text)))
 
-    def phase(self, name: str, *, share_done: float) -> None:
-        """Say what is being done now; the first call starts the clock of the time left."""
-        if self._started is None:
-            self._started, self._share_before = time.monotonic(), share_done
+    def phase(self, name: str) -> None:
+        """Say what is being done now."""
         if self._live is not None:
             self._live.update(self._task, phase=name)
 
-    def step(self, record: StepRecord, *, share_done: float) -> None:
-        """Show a training step; `share_done` of the run lies behind it."""
+    def step(self, record: StepRecord) -> None:
+        """Show a training step, and the time left at the pace of the steps so far."""
+        self._step_seconds += record.step_seconds
         self._rewards.append(record.reward_mean)
         summary = (
             f"reward {_number(record.reward_mean)} {sparkline(self._rewards)}  "
-            f"solved {_number(record.solved, '.0%')}  left {self._left(share_done)}  "
+            f"solved {_number(record.solved, '.0%')}  left {self._left(record.turns)}  "
             f"length {_number(record.completion_tokens, '.0f')}  "
             f"generate {record.generate_seconds:.1f}s score {record.score_seconds:.1f}s "
             f"train {record.train_seconds:.1f}s  "
@@ -136,11 +139,6 @@ class Display:
             f"{record.seconds:.1f}s)"
         )
 
-    def _left(self, share_done: float) -> str:
-        assert self._started is not None
-        assert self._share_before is not None
-        done = share_done - self._share_before
-        if done <= 0:
-            return "?"
-        seconds = time.monotonic() - self._started
-        return duration(seconds * max(0.0, 1.0 - share_done) / done)
+    def _left(self, turns: int) -> str:
+        pace = self._step_seconds / max(1, turns - self._turns_before)
+        return duration(pace * max(0, self._planned_turns - turns))

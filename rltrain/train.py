@@ -60,7 +60,7 @@ class Trainer:
         while not self._is_over(state) and time.monotonic() < give_up_at:
             state, record = self._step(state)
             records.append(record)
-            self.display.step(record, share_done=self._share_done(state))
+            self.display.step(record)
             if advice := hint(records):
                 self.display.line(f"hint: {advice}")
             if state.step % training.evaluation_interval == 0:
@@ -78,14 +78,14 @@ class Trainer:
         """Take one training step: one batch of rollouts, whatever the optimiser steps in it."""
         began = time.monotonic()
         algorithm, share_done = self.manifest.algorithm, self._share_done(state)
-        self.display.phase("sampling", share_done=share_done)
+        self.display.phase("sampling")
         try:
             collected = self.rounds.training(state.step)
         except RunStopped:
             self._save(state)
             raise
 
-        self.display.phase("training", share_done=share_done)
+        self.display.phase("training")
         learn_began = time.monotonic()
         groups = groups_of(collected.rollouts)
         rows = training_rows(groups, norm=algorithm.adv_norm)
@@ -119,7 +119,7 @@ class Trainer:
     def _evaluate(self, state: RunState) -> RunState:
         """Play the held-out episodes; return the state with the best score so far."""
         began = time.monotonic()
-        self.display.phase("evaluating", share_done=self._share_done(state))
+        self.display.phase("evaluating")
         rollouts = self.rounds.evaluation().rollouts
         record = evaluation_record(
             step=state.step,

@@ -18,6 +18,7 @@ cd "$(dirname "$0")/.."
 
 # Threads that wait without spinning leave the processors to the programs that are being judged.
 export OMP_WAIT_POLICY=PASSIVE
+export HF_HUB_OFFLINE=1 # the model is made here; nothing is fetched
 
 ensure_venv train
 ensure_bubblewrap

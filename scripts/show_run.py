@@ -29,11 +29,11 @@ def plot(values: Sequence[float | None]) -> str:
     """Return a curve of numbers from 0 to 1, one column each; None leaves its column empty."""
     lines = []
     for level in range(HEIGHT, -1, -1):
-        label = f"{level / HEIGHT:.1f} ┤" if level % (HEIGHT // 4) == 0 else "    │"
+        label = f"{level / HEIGHT:.2f} ┤" if level % (HEIGHT // 4) == 0 else "     │"
         dots = (" ●" if v is not None and round(v * HEIGHT) == level else "  " for v in values)
         lines.append((label + "".join(dots)).rstrip())
-    lines.append("    └" + "──" * len(values))
-    lines.append(f"     training step 1 to {len(values)}")
+    lines.append("     └" + "──" * len(values))
+    lines.append(f"      training step 1 to {len(values)}")
     return "\n".join(lines)
 
 

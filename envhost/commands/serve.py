@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import resource
 from typing import Any
 
@@ -13,9 +12,8 @@ from attrs import Attribute, fields
 from ..config import Limits, ServerConfig
 from ..embed import serve_in_foreground
 from ..entrypoints import make_factory
-from ..errors import ConfigError
 from ..server import Server
-from ..settings import load_settings, read_token
+from ..settings import json_object, load_settings, read_token
 from ..telemetry import configure_logging
 
 __all__ = ["serve"]
@@ -79,22 +77,12 @@ def _settings(
     if entrypoint is not None:
         settings["entrypoint"] = entrypoint
     if env_config is not None:
-        settings["env_config"] = _json_object(env_config)
+        settings["env_config"] = json_object(env_config, "--env-config")
     if settings.get("token_file"):
         settings["token"] = read_token(settings["token_file"])
     base: Limits = settings.pop("limits", Limits())
     merged = {f.name: limits.get(f.name, getattr(base, f.name)) for f in fields(Limits)}
     return ServerConfig(limits=Limits(**merged), **settings)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--env-config: expected a JSON object: {error}") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"--env-config: expected a JSON object, got {text!r:.60}")
-    return value
 
 
 def _raise_descriptor_limit() -> None:

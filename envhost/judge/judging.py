@@ -91,6 +91,11 @@ class Judge:
         self._rules = rules
         self._slots = trio.CapacityLimiter(processors)
 
+    @property
+    def isolation(self) -> str:
+        """How programs are kept apart: the cells' own words."""
+        return self._cells.isolation
+
     async def judge(self, problem: Problem, code: str, *, max_tests: int) -> Verdict:
         """Run a program against a problem's tests, the cheapest first, to the first failure.
 

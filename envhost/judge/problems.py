@@ -64,6 +64,8 @@ class ProblemSet:
     seed: int = 0
     files: tuple[Path, ...] = ()
     """Where it lies on this machine: programs must not see it."""
+    dropped: tuple[tuple[str, str], ...] = ()
+    """The id of each row that cannot be used, and why."""
 
     def rows(self, split: Split) -> tuple[Problem, ...]:
         """Return the problems of a split."""
@@ -131,12 +133,13 @@ def load_problems(
     path = _path_of(dataset)
     rows = _read_lines(path, max_rows)
     kept: dict[Split, list[Problem]] = {"train": [], "test": []}
-    dropped: Counter[str] = Counter()
+    dropped: list[tuple[str, str]] = []
     for number, row in rows:
+        default_id = f"{path.name}/{number}"
         try:
-            problem = _problem(row, f"{dataset}/{number}")
+            problem = _problem(row, default_id)
         except ValueError as error:
-            dropped[str(error)] += 1
+            dropped.append((str(row.get("problem_id", default_id)), str(error)))
             continue
         kept[_split(row, problem.text, evaluation_fraction)].append(problem)
     tests = sum(len(problem.tests) for split in kept.values() for problem in split)
@@ -145,8 +148,9 @@ def load_problems(
         f"{tests} tests"
     )
     if dropped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common(5))
-        report += f"; dropped {dropped.total()} rows: {reasons}"
+        counts = Counter(reason for _, reason in dropped).most_common(5)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts)
+        report += f"; dropped {len(dropped)} rows: {reasons}"
     if not tests:
         raise ConfigError(f"data set {report}: nothing is left to serve")
     return ProblemSet(
@@ -156,6 +160,7 @@ def load_problems(
         report=report,
         seed=shuffle_seed,
         files=(path,),
+        dropped=tuple(dropped),
     )
 
 

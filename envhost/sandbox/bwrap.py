@@ -48,16 +48,20 @@ class Bubblewrap:
         hidden: Sequence[Path],
         files: Sequence[tuple[str, int]],
         seccomp_fd: int | None,
+        capabilities: Sequence[str] = (),
     ) -> list[str]:
         """Return the arguments of a cell, up to the program's own command line.
 
         `prefix_source` is where the interpreter's prefix is found now; `hidden` are directories and
         files of the host that a cell must not show, where it would; `files` become read-only files
-        of the cell, given as (path, descriptor to read them from).
+        of the cell, given as (path, descriptor to read them from). `capabilities` are those that its
+        first process keeps.
         """
         argv = [self.path, "--unshare-all", "--unshare-user"]
         argv += self._if_known("--disable-userns")
         argv += ["--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--hostname", "cell"]
+        for capability in capabilities:
+            argv += ["--cap-add", capability]
         argv += ["--uid", str(CELL_UID), "--gid", str(CELL_UID)]
         argv += ["--ro-bind", "/usr", "/usr"]
         for name in _SYSTEM_DIRECTORIES:

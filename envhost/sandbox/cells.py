@@ -25,10 +25,20 @@ from .run import Command, Run, sealed_file
 from .seccomp import deny_filter
 from .staging import staged_prefix
 
-__all__ = ["Cells", "bwrap_cells", "plain_cells"]
+__all__ = [
+    "PACKAGE",
+    "RUNNER",
+    "Cells",
+    "OpenCells",
+    "bwrap_cells",
+    "failures_not_scored",
+    "memory_group",
+    "memory_groups",
+    "plain_cells",
+]
 
-_RUNNER = (Path(__file__).parent / "runner.py").read_bytes()
-_PACKAGE = Path(__file__).parent.parent
+RUNNER = (Path(__file__).parent / "runner.py").read_bytes()
+PACKAGE = Path(__file__).parent.parent
 _LEAVE_SECONDS = 5.0
 _POLL_SECONDS = 0.01
 
@@ -64,14 +74,14 @@ async def bwrap_cells(
     # As root, bwrap would leave the program's real uid 0: no limit on processes would hold.
     user = CELL_UID if os.geteuid() == 0 else None
     seccomp = deny_filter()
-    unseen = [path.resolve() for path in (_PACKAGE, *hidden)]
-    async with _memory_groups(user) as groups:
+    unseen = [path.resolve() for path in (PACKAGE, *hidden)]
+    async with memory_groups(user) as groups:
         with staged_prefix(interpreter.prefix, user) as prefix_source:
 
             async def run(program: Program, limits: CellLimits) -> Outcome:
-                files = [("/cell/main.py", program.source), ("/cell/runner.py", _RUNNER)]
+                files = [("/cell/main.py", program.source), ("/cell/runner.py", RUNNER)]
                 files += [(f"/cell/{name}", content) for name, content in program.files]
-                with _failures_not_scored(), ExitStack() as stack, _group(groups, limits) as group:
+                with failures_not_scored(), ExitStack() as stack, memory_group(groups, limits) as group:
                     given = [(path, sealed_file(stack, content)) for path, content in files]
                     fds = [fd for _, fd in given]
                     filter_fd = None
@@ -98,7 +108,7 @@ async def bwrap_cells(
                 "memory beyond RLIMIT_AS": groups is None,
             }
             named = ", ".join(name for name, is_missing in missing.items() if is_missing)
-            yield _Cells("bwrap" + (f", not enforced: {named}" if named else ""), run)
+            yield OpenCells("bwrap" + (f", not enforced: {named}" if named else ""), run)
 
 
 @asynccontextmanager
@@ -109,7 +119,7 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
         ConfigError: The interpreter cannot be reached.
     """
     user = CELL_UID if os.geteuid() == 0 else None
-    async with _memory_groups(user) as groups:
+    async with memory_groups(user) as groups:
         with staged_prefix(interpreter.prefix, user) as prefix_source:
             executable = prefix_source + interpreter.executable.removeprefix(interpreter.prefix)
             environment = cell_environment()
@@ -119,13 +129,13 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                 environment["LD_LIBRARY_PATH"] = f"{prefix_source}/lib"
 
             async def run(program: Program, limits: CellLimits) -> Outcome:
-                files = [("main.py", program.source), ("runner.py", _RUNNER), *program.files]
+                files = [("main.py", program.source), ("runner.py", RUNNER), *program.files]
                 with (
-                    _failures_not_scored(),
+                    failures_not_scored(),
                     tempfile.TemporaryDirectory(
                         prefix="envhost-", ignore_cleanup_errors=True
                     ) as place,
-                    _group(groups, limits) as group,
+                    memory_group(groups, limits) as group,
                 ):
                     _write_files(Path(place), files)
                     command = Command(
@@ -138,17 +148,17 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                     )
                     return await Run(program, limits, group).follow(command)
 
-            yield _Cells("none", run)
+            yield OpenCells("none", run)
 
 
 @frozen
-class _Cells:
+class OpenCells:
     isolation: str
     run: Callable[[Program, CellLimits], Awaitable[Outcome]]
 
 
 @contextmanager
-def _failures_not_scored() -> Iterator[None]:
+def failures_not_scored() -> Iterator[None]:
     """Too few descriptors, processes or memory for a cell is our failure, not the program's."""
     try:
         yield
@@ -157,7 +167,7 @@ def _failures_not_scored() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _memory_groups(user: int | None) -> AsyncIterator[MemoryGroups | None]:
+async def memory_groups(user: int | None) -> AsyncIterator[MemoryGroups | None]:
     groups = find_memory_groups(user)
     try:
         yield groups
@@ -168,7 +178,7 @@ async def _memory_groups(user: int | None) -> AsyncIterator[MemoryGroups | None]
 
 
 @contextmanager
-def _group(groups: MemoryGroups | None, limits: CellLimits) -> Iterator[MemoryGroup | None]:
+def memory_group(groups: MemoryGroups | None, limits: CellLimits) -> Iterator[MemoryGroup | None]:
     if groups is None:
         yield None
         return

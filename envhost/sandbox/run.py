@@ -10,13 +10,13 @@ import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import Protocol
 
 import trio
 from attrs import frozen
 
 from ..errors import NotScored
 from ..process import (
-    Child,
     children,
     cpu_seconds,
     descendants,
@@ -28,7 +28,7 @@ from ..process import (
 from .limits import CPU, EXITED, OUTPUT, STARVED, WALL, CellLimits, Ending, Outcome, Program
 from .memory import MemoryGroup
 
-__all__ = ["Command", "Run", "sealed_file"]
+__all__ = ["Command", "Run", "Running", "numbers_of", "pipe", "sealed_file"]
 
 _NOFILE = 256
 _STDERR_BYTES = 8192
@@ -57,6 +57,19 @@ class Command:
     processes: int = 0
 
 
+def numbers_of(limits: CellLimits, *, processes: int) -> tuple[int, ...]:
+    """Return the runner's limits: descriptors, address space, processes and CPU seconds.
+
+    `processes` are others of the same user, which RLIMIT_NPROC counts too.
+    """
+    return (
+        _NOFILE,
+        limits.memory_limit_bytes,
+        limits.process_limit + processes,
+        int(limits.cpu_limit_seconds) + 1,
+    )
+
+
 def sealed_file(stack: ExitStack, content: bytes) -> int:
     """Return a sealed read-only file in memory, closed with the stack."""
     fd = os.memfd_create("cell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -67,6 +80,20 @@ def sealed_file(stack: ExitStack, content: bytes) -> int:
     os.lseek(fd, 0, os.SEEK_SET)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
+
+
+class Running(Protocol):
+    """What a run is followed by: a process above the program, and how to end the program."""
+
+    @property
+    def pid(self) -> int:
+        """The process that all of the program's are below."""
+
+    def kill(self) -> None:
+        """Kill the program and all it started at once; harmless when it has ended."""
+
+    async def wait(self) -> None:
+        """Wait for the program's end."""
 
 
 class Run:
@@ -99,7 +126,7 @@ class Run:
         self._depth = command.depth
         with ExitStack() as ours, ExitStack() as theirs:
             stdin = sealed_file(theirs, program.stdin)
-            stdout, stderr, result = (_pipe(ours, theirs) for _ in range(3))
+            stdout, stderr, result = (pipe(ours, theirs) for _ in range(3))
             lifeline, lifeline_end = os.pipe2(os.O_CLOEXEC)
             theirs.callback(os.close, lifeline)
             ours.callback(os.close, lifeline_end)
@@ -107,10 +134,7 @@ class Run:
                 result[1],
                 lifeline,
                 -1 if memory is None else memory.procs_fd,
-                _NOFILE,
-                limits.memory_limit_bytes,
-                limits.process_limit + command.processes,
-                int(limits.cpu_limit_seconds) + 1,
+                *numbers_of(limits, processes=command.processes),
             )
             groups = () if memory is None else (memory.procs_fd,)
             async with start_child(
@@ -124,10 +148,34 @@ class Run:
                 env=command.env,
             ) as child:
                 theirs.close()
-                await self._watch_all(child, stdout[0], stderr[0], result[0])
+                child.give_way()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._read_reports, result[0])
+                    await self._watch_all(child, stdout[0], stderr[0])
         return self._outcome()
 
-    async def _watch_all(self, child: Child, stdout: int, stderr: int, result: int) -> None:
+    async def follow_begun(self, running: Running, *, depth: int, stdout: int, stderr: int) -> None:
+        """Follow a program that begins now, `depth` processes below a running one, to its end."""
+        self._depth = depth
+        self._begin()
+        await self._watch_all(running, stdout, stderr)
+
+    def conclude(self, reports: bytes) -> Outcome:
+        """Return what came of a run that `follow_begun` has followed.
+
+        Raises:
+            NotScored: The program was not begun.
+        """
+        for line in reports.splitlines():
+            self._take_report(line.split())
+        return self._outcome()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit has ended the program."""
+        return self._ending != EXITED or self._has_run_out()
+
+    async def _watch_all(self, child: Running, stdout: int, stderr: int) -> None:
         def overflow() -> None:
             self._cut(child, OUTPUT)
 
@@ -137,7 +185,6 @@ class Run:
             async with trio.open_nursery() as readers:
                 readers.start_soon(read_bounded, stdout, self._stdout, output_bytes, overflow)
                 readers.start_soon(read_tail, stderr, self._stderr, _STDERR_BYTES)
-                readers.start_soon(self._read_reports, result)
                 await child.wait()
                 self._ended_at = trio.current_time()
                 child.kill()
@@ -157,8 +204,7 @@ class Run:
     def _take_report(self, words: list[bytes]) -> None:
         match words:
             case [b"begun"]:
-                self._begun_at = trio.current_time()
-                self._begun.set()
+                self._begin()
             case [b"uncompiled"]:
                 self._is_compiled = False
             case [b"done", status, seconds, memory]:
@@ -166,12 +212,17 @@ class Run:
                 self._cpu_seconds = max(self._cpu_seconds, float(seconds))
                 self._peak_memory_bytes = int(memory)
 
-    def _cut(self, child: Child, ending: Ending) -> None:
+    def _begin(self) -> None:
+        if not self._begun.is_set():
+            self._begun_at = trio.current_time()
+            self._begun.set()
+
+    def _cut(self, child: Running, ending: Ending) -> None:
         if self._ending == EXITED:
             self._ending = ending
         child.kill()
 
-    async def _watch_time(self, child: Child) -> None:
+    async def _watch_time(self, child: Running) -> None:
         """End the run at its CPU or wall limit."""
         await self._begun.wait()
         limits = self._limits
@@ -188,7 +239,7 @@ class Run:
                 self._cut(child, CPU)
                 return
 
-    def _wall_left_seconds(self, child: Child) -> float:
+    def _wall_left_seconds(self, child: Running) -> float:
         """Return the seconds left; waiting for a processor adds some, the limit once more at most.
 
         Only a program of one process is believed: a crowd of its own makes its own delay.
@@ -199,7 +250,7 @@ class Run:
             return left
         crowd = self._program_processes(child)
         delay = run_delay_seconds(crowd[0]) if len(crowd) == 1 else 0.0
-        self._is_starved = delay > wall / 2
+        self._is_starved = not crowd or delay > wall / 2
         return left + min(delay, wall)
 
     def _ending_at_wall(self) -> Ending:
@@ -208,13 +259,13 @@ class Run:
         is_busy = self._cpu_seconds > self._limits.wall_limit_seconds / 2
         return CPU if is_busy else WALL
 
-    def _program_processes(self, child: Child) -> list[int]:
+    def _program_processes(self, child: Running) -> list[int]:
         level = [child.pid]
         for _ in range(self._depth):
             level = [grandchild for pid in level for grandchild in children(pid)]
         return level + [pid for one in level for pid in descendants(one)]
 
-    def _used_seconds(self, child: Child) -> float:
+    def _used_seconds(self, child: Running) -> float:
         """Return the CPU seconds of the whole tree, without bubblewrap's and the runner's own."""
         level, depth, seconds = [child.pid], 0, 0.0
         while level:
@@ -244,11 +295,15 @@ class Run:
             cpu_seconds=self._cpu_seconds,
             wall_seconds=max(0.0, self._ended_at - self._begun_at),
             peak_memory_bytes=max(self._peak_memory_bytes, group_bytes),
-            is_out_of_memory=memory is not None and memory.has_run_out,
+            is_out_of_memory=self._has_run_out(),
         )
 
+    def _has_run_out(self) -> bool:
+        return self._memory is not None and self._memory.has_run_out
 
-def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+
+def pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    """Return a pipe's read end, closed with `ours`, and its write end, closed with `theirs`."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     ours.callback(os.close, read_end)
     theirs.callback(os.close, write_end)

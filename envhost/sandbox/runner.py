@@ -131,8 +131,15 @@ def begin():
     child = os.fork()
     if child:
         watch(child, result, lifeline)
-    os.setsid()  # kill(0, …) reaches the program's own processes only
-    lower_limits(nofile, address_space, processes, cpu)
+    return become_program(result, (nofile, address_space, processes, cpu), call, sys.argv[9:])
+
+
+def become_program(result, limits, call, names):
+    """Bound this process and make it the program's; return its code, module and how to call it."""
+    # So that kill(0, …) reaches the program's own processes only. Not a session of its own: the
+    # kernel's scheduler shares a machine out between sessions, and this one has been set back.
+    os.setpgrp()
+    lower_limits(*limits)
     code = load(result)
     channel = arguments = None
     if call:
@@ -143,7 +150,7 @@ def begin():
         os.dup2(2, 1)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     close_all_from(4 if call else 3)
-    sys.argv = [MAIN, *(f"{DIRECTORY}/{name}" for name in sys.argv[9:])]
+    sys.argv = [MAIN, *(f"{DIRECTORY}/{name}" for name in names)]
     sys.path.insert(0, os.getcwd())
     prctl(PR_SET_DUMPABLE, 1)
     prefer_as_victim()
@@ -207,7 +214,8 @@ def plain(value):
 
 # At the module's top level, and not in a function: the interpreter's own end (exit codes, atexit,
 # threads, flush errors, tracebacks) is then the program's.
-code, module, how = begin()
-exec(code, module.__dict__)
-if how[0]:
-    answer(module, *how)
+if __name__ == "__main__":
+    code, module, how = begin()
+    exec(code, module.__dict__)
+    if how[0]:
+        answer(module, *how)

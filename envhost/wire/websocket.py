@@ -59,6 +59,7 @@ class WebSocket:
         self._parts = bytearray()  # of a fragmented message; a list would grow with empty ones
         self._is_text = True
         self._sending = trio.Lock()
+        self._is_torn = False  # in the middle of a frame: nothing may follow
         self._ended = trio.Event()
 
     async def accept(self) -> None:
@@ -130,6 +131,11 @@ class WebSocket:
             await self._send_close(code, reason)
             await self._ended.wait()
 
+    async def ended(self) -> None:
+        """Wait a second at most until the task in `receive` has come to the end."""
+        with trio.move_on_after(_CLOSE_SECONDS):
+            await self._ended.wait()
+
     async def refuse(self, code: int, reason: str) -> Disconnected:
         """Close from the receiving task itself, and return the end to raise."""
         with trio.move_on_after(_CLOSE_SECONDS), suppress(Disconnected):
@@ -153,7 +159,9 @@ class WebSocket:
     async def _collect(self, frame: Frame) -> str | bytes | None:
         """Take one frame; return the message that it ends, if it does."""
         if frame.opcode is Opcode.CLOSE:
-            raise Disconnected(self._protocol.close_code, self._protocol.close_reason)
+            received = self._protocol.close_rcvd
+            assert received is not None
+            raise Disconnected(received.code, received.reason)
         if frame.opcode in {Opcode.PING, Opcode.PONG}:
             return None  # answered by the protocol, or our sign of life
         if frame.opcode is not Opcode.CONT:
@@ -208,8 +216,13 @@ class WebSocket:
             await self._sending.acquire()
         try:
             data = b"".join(self._protocol.data_to_send())
+            if self._is_torn:
+                raise Disconnected(None, "a reply was cut off")
             if data:
                 await self._stream.send_all(data)
+        except trio.Cancelled:
+            self._is_torn = True
+            raise
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise Disconnected(None) from None
         finally:

@@ -65,4 +65,5 @@ async def test_every_spoiled_solution_is_wrong() -> None:
         for problem in problems()
     ]
     found = await verdicts(spoiled)
-    assert {name: one for name, one in found.items() if one.name != "WA"} == {}
+    # A function that calls itself gets the wrong value in its midst, and may fail on it.
+    assert {name: one for name, one in found.items() if one.name not in {"WA", "RE"}} == {}

@@ -32,22 +32,24 @@ def evaluation(**values: object) -> EvaluationRecord:
 
 def test_a_log_gets_one_plain_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
     """Where there is no terminal nothing is redrawn, and no colour is written."""
-    with Display(planned_steps=2) as display:
-        display.phase("sampling", share_done=0.0)
-        display.step(step_record(step=1, reward_mean=0.5, solved=0.25), share_done=0.5)
-        display.step(step_record(step=2, reward_mean=None, solved=None), share_done=1.0)
+    first = step_record(step=1, turns=8, reward_mean=0.5, solved=0.25, step_seconds=70)
+    second = step_record(step=2, turns=16, reward_mean=None, solved=None, step_seconds=50)
+    with Display(planned_steps=3, planned_turns=24) as display:
+        display.phase("sampling")
+        display.step(first)
+        display.step(second)
         display.evaluation(evaluation(step=2, reward_mean=0.5, solved=0.5, unscored=1))
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("step 1/2  reward 0.500 ▁  solved 25%  left 0s")
-    assert lines[1].startswith("step 2/2  reward – ▁  solved –")
+    assert lines[0].startswith("step 1/3  reward 0.500 ▁  solved 25%  left 2m20s")
+    assert lines[1].startswith("step 2/3  reward – ▁  solved –  left 1m00s")
     assert lines[2].startswith("evaluation after step 2: reward 0.500  solved 50.0%")
     assert "(4 episodes, 1 not scored," in lines[2]
 
 
 def test_lines_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters and Rich's own markup in a line are shown as they are."""
-    with Display(planned_steps=1) as display:
+    with Display(planned_steps=1, planned_turns=8) as display:
         display.line("a\x1b[2Jb [bold]c[/bold]")
 
     assert capsys.readouterr().out == "a\\x1b[2Jb [bold]c[/bold]\n"

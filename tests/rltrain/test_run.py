@@ -334,7 +334,7 @@ def test_an_update_that_fails_keeps_its_rows(
 def test_running_out_of_memory_names_the_knobs(
     make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch's error becomes a line that says what to lower."""
+    """Torch's error becomes a line that says what to lower."""
 
     def fail(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")

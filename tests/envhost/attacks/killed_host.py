@@ -20,7 +20,8 @@ from envhost.sandbox.bwrap import find_interpreter
 from envhost.sandbox.cells import bwrap_cells, plain_cells
 from envhost.sandbox.limits import CellLimits, Program
 
-MOST_DELAY_SECONDS = 0.015  # the first milliseconds go by before the start
+# At the start, where the processes are not yet tied to each other, and while the program runs.
+DELAYS_SECONDS = (0.015, 0.15)
 SOURCE = b"import os\nos.fork()\nos.setsid() if os.getpid() % 2 else 0\nwhile True: pass\n"
 
 
@@ -48,7 +49,7 @@ def kill_one(kind: str) -> None:
     os.close(begun_end)
     assert os.read(begun, 1) == b"x"
     os.close(begun)
-    time.sleep(random.uniform(0, MOST_DELAY_SECONDS))
+    time.sleep(random.uniform(0, random.choice(DELAYS_SECONDS)))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 

@@ -68,6 +68,13 @@ SUM = "print(sum(map(int, input().split())))\n"
 ENVIRONMENT = """\
 HOME LANG MKL_NUM_THREADS OMP_NUM_THREADS OPENBLAS_NUM_THREADS PATH PWD PYTHONHASHSEED
 """
+FORGE = """\
+import os
+written = 0
+for fd in range(3, 4096):
+    try: written += os.write(fd, b'done 0 0 0\\n')
+    except OSError: pass
+"""
 
 ATTACKS = [
     attack("1", "a busy loop", "while True: pass", "TLE", limits=QUICK),
@@ -388,15 +395,15 @@ ATTACKS = [
     attack(
         "46",
         "writes a fake report to every descriptor",
-        "import os\n"
-        "written = 0\n"
-        "for fd in range(3, 4096):\n"
-        "    try: written += os.write(fd, b'done 0 0 0\\n')\n"
-        "    except OSError: pass\n"
-        "print(written)\nraise SystemExit(3)",
-        "RE",
-        exit_code=3,
+        FORGE + "print(written)",
         tests=(("", "0\n"),),
+    ),
+    attack(
+        "46b",
+        "writes a fake report and kills who would write the true one",
+        FORGE + "print(42, flush=True)\nos.kill(os.getppid(), 9)",
+        "RE",
+        exit_code=-9,
     ),
     attack("47", "prints our own protocol", "print('begun\\ndone 0 0.0 0')", "WA"),
     attack(

@@ -1,0 +1,172 @@
+"""`python -m envhost score`: judge program files as the server would, and show the verdicts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from attrs import evolve, frozen
+
+from ..envs.code_options import CodeOptions
+from ..errors import ConfigError, NotScored
+from ..judge.extract import extract_code
+from ..judge.judging import Judge, Verdict
+from ..judge.problems import Problem, ProblemSet, Split
+from ..settings import nearest
+from ..telemetry import printable
+from .judging import code_options, echo_table, for_each, judging_options, run, verdict_of
+
+__all__ = ["score"]
+
+_MIB = 1024 * 1024
+
+
+@frozen
+class _Scored:
+    """What came of one program: the step's metadata, and with `--verbose` that of each test."""
+
+    program: str
+    result: Mapping[str, Any]
+    tests: tuple[Mapping[str, Any], ...] = ()
+
+
+@click.command(short_help="Judge program files and show the verdicts.")
+@click.argument("problems")
+@click.argument("programs", nargs=-1, required=True, metavar="PROGRAM...")
+@click.option("--row", type=int, help="Row of the problem in its split.")
+@click.option("--split", type=click.Choice(("train", "test")), default="train", show_default=True)
+@click.option("--problem", "problem_id", metavar="ID", help="Id of the problem, instead of a row.")
+@click.option("--answers", is_flag=True, help="The files are answers: judge the code in them.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show test by test, and all of stderr."
+)
+@judging_options
+def score(
+    problems: str,
+    programs: tuple[str, ...],
+    row: int | None,
+    split: Split,
+    problem_id: str | None,
+    answers: bool,
+    verbose: bool,
+    env_config: str | None,
+    unsafe_no_sandbox: bool,
+    as_json: bool,
+) -> None:
+    """Judge each PROGRAM file (- is standard input) against one problem of PROBLEMS.
+
+    PROBLEMS is bundled:NAME or the path of a JSON-lines file. The exit status is 0 if all programs
+    are right, 1 if not, 2 for wrong use.
+    """
+    options = code_options(problems, env_config, unsafe_no_sandbox=unsafe_no_sandbox)
+    loaded = options.load_problems()
+    problem, split = _problem(loaded, row, split, problem_id)
+    sources = {program: _source(program, answers) for program in programs}
+    scored = run(lambda: _score(options, loaded, problem, split, sources, verbose))
+    (_echo_json if as_json else _echo)(problem, scored)
+    sys.exit(any(each.result["verdict"] != "AC" for each in scored))
+
+
+def _problem(
+    problems: ProblemSet, row: int | None, split: Split, problem_id: str | None
+) -> tuple[Problem, Split]:
+    if row is not None and problem_id is not None:
+        raise ConfigError("--row and --problem exclude each other: give one")
+    if row is not None:
+        return problems.rows(split)[problems.check_row(split, row)], split
+    splits: tuple[Split, ...] = ("train", "test")
+    known = {each.problem_id: (each, name) for name in splits for each in problems.rows(name)}
+    if problem_id is not None:
+        if problem_id not in known:
+            hint = nearest(problem_id, known)
+            raise ConfigError(f"--problem {problem_id}: {problems.name} has none of that id{hint}")
+        return known[problem_id]
+    if len(known) != 1:
+        raise ConfigError(
+            f"which of the {len(known)} problems of {problems.name}? Give --row N or --problem ID"
+        )
+    return next(iter(known.values()))
+
+
+def _source(program: str, is_answer: bool) -> str | None:
+    try:
+        with click.open_file(program, "rb") as file:
+            text = file.read().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise ConfigError(f"program {program}: {error.strerror}") from None
+    return extract_code(text) if is_answer else text
+
+
+async def _score(
+    options: CodeOptions,
+    problems: ProblemSet,
+    problem: Problem,
+    split: Split,
+    sources: Mapping[str, str | None],
+    verbose: bool,
+) -> list[_Scored]:
+    found: dict[str, _Scored] = {}
+    async with options.open_judge(problems) as judge:
+
+        async def one(program: str) -> None:
+            code = sources[program]
+            if code is None:
+                found[program] = _Scored(program, {"verdict": "NC"})
+                return
+            verdict = await verdict_of(judge, problem, code, max_tests=options.tests_of(split))
+            tests = await _each_test(judge, problem, code) if verbose else ()
+            found[program] = _Scored(program, _result(verdict), tests)
+
+        await for_each(sources, one)
+    return [found[program] for program in sources]
+
+
+async def _each_test(judge: Judge, problem: Problem, code: str) -> tuple[Mapping[str, Any], ...]:
+    alone = [evolve(problem, tests=(test,)) for test in problem.tests]
+    return tuple([_result(await verdict_of(judge, each, code, max_tests=1)) for each in alone])
+
+
+def _result(verdict: Verdict | NotScored) -> Mapping[str, Any]:
+    if isinstance(verdict, NotScored):
+        return {"verdict": "IE", "stderr_tail": str(verdict)}
+    return verdict.metadata()
+
+
+def _echo_json(problem: Problem, scored: list[_Scored]) -> None:
+    for each in scored:
+        told = {"program": each.program, "problem_id": problem.problem_id, **each.result}
+        click.echo(json.dumps(told | ({"tests": each.tests} if each.tests else {})))
+
+
+def _echo(problem: Problem, scored: list[_Scored]) -> None:
+    click.echo(printable(f"problem {problem.problem_id}, {len(problem.tests)} tests"))
+    header = ("program", "verdict", "passed", "first failed", *_COSTS)
+    echo_table(header, [_row(each) for each in scored])
+    for each in scored:
+        if each.tests:
+            click.echo(printable(f"\n{each.program}, test by test".lstrip()))
+            rows = [(n, test["verdict"], *_costs(test)) for n, test in enumerate(each.tests)]
+            echo_table(("test", "verdict", *_COSTS), rows)
+        said = each.result.get("stderr_tail", "").rstrip().split("\n")
+        for line in said if each.tests else said[-1:]:
+            if line:
+                click.echo(printable(f"{each.program}: {line}"))
+
+
+_COSTS = ("CPU s", "wall s", "MiB")
+
+
+def _row(scored: _Scored) -> tuple[object, ...]:
+    result = scored.result
+    passed = f"{result.get('tests_passed', 0)} of {result.get('tests_total', 0)}"
+    failed = result.get("first_failed")
+    shown = "" if failed is None else failed
+    return (scored.program, result["verdict"], passed, shown, *_costs(result))
+
+
+def _costs(result: Mapping[str, Any]) -> tuple[str, str, str]:
+    cpu, wall = result.get("cpu_seconds", 0.0), result.get("wall_seconds", 0.0)
+    return f"{cpu:.3f}", f"{wall:.3f}", f"{result.get('peak_memory_bytes', 0) / _MIB:.0f}"
