@@ -259,7 +259,7 @@ async def examine(python: str | None = None) -> list[Guard]:
     """
     rules = JudgeRules()
     try:
-        async with open_judge(rules, in_bwrap=True, python=python, hidden=()):
+        async with open_judge(rules, kind="cold", python=python, hidden=()):
             pass
     except ConfigError as error:
         return [Guard(name="programs run", is_enforced=False, detail=str(error))]

@@ -144,7 +144,7 @@ def _load_file(path_text: str) -> Any:
     path = Path(path_text)
     if not path.is_file():
         raise ConfigError(f"entrypoint file {path_text!r}: no such file")
-    name = path.stem
+    name = f"envhost_entrypoint_{path.stem}"  # `json.py` must not become everybody's json
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"entrypoint file {path_text!r}: expected a Python source file")

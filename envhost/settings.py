@@ -124,12 +124,19 @@ def _texts(value: Any, _: type[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _mapping(value: Any, _: type[dict[str, Any]]) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"expected a mapping with texts as keys, got {value!r:.40}")
+    return value
+
+
 _converter = Converter(detailed_validation=False)
 _converter.register_structure_hook(bool, _exactly(bool, "true or false"))
 _converter.register_structure_hook(int, _exactly(int, "an integer"))
 _converter.register_structure_hook(float, _exactly(float, "a number"))
 _converter.register_structure_hook(str, _exactly(str, "a text"))
 _converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
+_converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _mapping)
 
 # attrs keeps postponed annotations as strings; these are all that the settings use.
 _TYPES: dict[str, Any] = {

@@ -24,7 +24,8 @@ _VERDICT_MEANINGS = {
     "TLE": "programs run out of CPU time: raise cpu_limit_seconds, or the problems are too hard",
     "ILE": "programs wait for something: they may read more input than there is",
     "RE": "programs crash: read samples.jsonl for what they do",
-    "CE": "answers hold no runnable program: raise max_output_tokens if they are cut by length",
+    "CE": "programs do not compile: raise max_output_tokens if cut_share is high",
+    "NC": "answers hold no program in a fenced block: raise max_output_tokens if cut_share is high",
     "MLE": "programs need more memory than memory_limit_bytes",
     "OLE": "programs print without end",
 }

@@ -190,14 +190,15 @@ class Launch:
             folder=self.folder,
         )
         try:
-            trainer.train(state)
+            state = trainer.train(state)
         except torch.OutOfMemoryError as error:
             raise RunStopped(
                 f"out of memory: {str(error).splitlines()[0]} Lower "
                 f"algorithm.micro_batch_size_per_gpu, max_output_tokens or group_size; keep "
                 f"gradient_checkpointing on; quantization: nf4 makes the weights smallest"
             ) from error
-        return not stop.is_requested
+        is_used_up = state.turns >= self.manifest.training.max_steps
+        return not stop.is_requested or (is_used_up and state.evaluated_step == state.step)
 
     def _policy_gap_limit(self, policy: Policy) -> float | None:
         """Return what rounding may explain; None where the manifest makes the gap on purpose."""

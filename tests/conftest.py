@@ -134,3 +134,20 @@ def echo_entrypoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("echo") / "echo_environment.py"
     path.write_text(ECHO)
     return f"{path}:Echo"
+
+
+@pytest.fixture
+def run_envhost() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs `python -m envhost` with arguments to its end."""
+
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "envhost", *arguments],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            timeout=120,
+            check=False,
+        )
+
+    return run

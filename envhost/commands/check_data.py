@@ -109,7 +109,7 @@ async def _check(judge: Judge, problem: Problem, max_tests: int, most: int) -> _
 
 
 def _faults_of_verdicts(right: tuple[str, ...], wrong: tuple[str, ...]) -> Iterator[str]:
-    if right and "AC" not in right:
+    if right and not {"AC", "IE"} & {*right}:
         yield f"no right solution gets AC: {', '.join(right)}"
     for number, verdict in enumerate(wrong, 1):
         if verdict == "AC":

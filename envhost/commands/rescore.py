@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +101,19 @@ def rescore(
     sys.exit(bool(changed))
 
 
-async def _rescore(place: Path, options_of: Any, take: Any) -> None:
-    async with AsyncExitStack() as stack:
-        benches = _Benches(stack)
+async def _rescore(
+    place: Path,
+    options_of: Callable[[Recorded], CodeOptions],
+    take: Callable[[_Again], None],
+) -> None:
+    async with trio.open_nursery() as nursery:
+        benches = _Benches(nursery)
 
         async def one(entry: Recorded) -> None:
             take(await _again(entry, await benches.bench(options_of(entry))))
 
         await for_each(read_record(place), one)
+        nursery.cancel_scope.cancel()
 
 
 @frozen
@@ -130,22 +134,27 @@ class _Bench:
 
 
 class _Benches:
-    """Opens one bench for all entries with the same options."""
+    """Opens one bench for all entries with the same options; a task of its own holds it open."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self._stack = stack
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
         self._opening = trio.Lock()
         self._open: dict[CodeOptions, _Bench] = {}
 
     async def bench(self, options: CodeOptions) -> _Bench:
         async with self._opening:
             if options not in self._open:
-                problems = options.load_problems()
-                judge = await self._stack.enter_async_context(options.open_judge(problems))
-                rows = (*problems.training, *problems.evaluation)
-                by_id = {problem.problem_id: problem for problem in rows}
-                self._open[options] = _Bench(options, problems, by_id, judge)
+                self._open[options] = await self._nursery.start(_hold_open, options)
             return self._open[options]
+
+
+async def _hold_open(options: CodeOptions, *, task_status: trio.TaskStatus[_Bench]) -> None:
+    problems = options.load_problems()
+    async with options.open_judge(problems) as judge:
+        rows = (*problems.training, *problems.evaluation)
+        by_id = {problem.problem_id: problem for problem in rows}
+        task_status.started(_Bench(options, problems, by_id, judge))
+        await trio.sleep_forever()
 
 
 async def _again(entry: Recorded, bench: _Bench) -> _Again:

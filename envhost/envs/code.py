@@ -59,6 +59,7 @@ class CodeEnvironments:
             notes.append(self._problems.report)
         if self._judge is not None:
             notes.append(f"isolation: {self._judge.isolation}")
+            notes.append(f"cells: {self._judge.cells_kind}")
         return Description(
             name=f"code:{self.options.dataset}",
             description="Programs judged against contest tests.",

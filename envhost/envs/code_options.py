@@ -74,6 +74,8 @@ class CodeOptions:
     """Import the usual contest modules before the program."""
     sandbox_type: Literal["bwrap", "none"] = "bwrap"
     """`none` is no sandbox: it needs --unsafe-no-sandbox too."""
+    cells: Literal["auto", "warm", "cold"] = "auto"
+    """Warm cells are started ahead of need; `auto` uses them where they prove themselves."""
     python: str | None = None
     """Interpreter that runs the programs; null: the server's own."""
     cpu_limit_seconds: float = 10.0
@@ -111,7 +113,7 @@ class CodeOptions:
         """Open a judge of these problems; see `judge.opening`."""
         return open_judge(
             self.rules(),
-            in_bwrap=self.sandbox_type == "bwrap",
+            kind="plain" if self.sandbox_type == "none" else self.cells,
             python=self.python,
             hidden=problems.files,
         )

@@ -96,6 +96,11 @@ class Judge:
         """How programs are kept apart: the cells' own words."""
         return self._cells.isolation
 
+    @property
+    def cells_kind(self) -> str:
+        """Which cells programs run in, and why not warm ones."""
+        return self._cells.kind
+
     async def judge(self, problem: Problem, code: str, *, max_tests: int) -> Verdict:
         """Run a program against a problem's tests, the cheapest first, to the first failure.
 

@@ -7,40 +7,68 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from ..errors import ConfigError, NotScored
-from ..sandbox.bwrap import find_interpreter
-from ..sandbox.cells import bwrap_cells, plain_cells
+from ..sandbox.bwrap import Interpreter, find_interpreter
+from ..sandbox.cells import Cells, OpenCells, bwrap_cells, plain_cells
 from ..sandbox.remedy import remedy_for
+from ..sandbox.warm import warm_cells
 from .judging import Judge, JudgeRules
 from .problems import Problem, Test
 
-__all__ = ["open_judge"]
+__all__ = ["CellsKind", "open_judge"]
+
+CellsKind = Literal["auto", "warm", "cold", "plain"]
+"""`plain` is no isolation; `auto` is warm cells where they hold, else cold ones."""
 
 
 @asynccontextmanager
 async def open_judge(
-    rules: JudgeRules, *, in_bwrap: bool, python: str | None, hidden: Sequence[Path]
+    rules: JudgeRules, *, kind: CellsKind, python: str | None, hidden: Sequence[Path]
 ) -> AsyncIterator[Judge]:
     """Open cells and a judge that runs as many programs as there are processors.
 
     Args:
         rules: How programs are judged.
-        in_bwrap: Whether they are isolated.
+        kind: Which cells they run in.
         python: The interpreter that runs them; None for our own.
         hidden: Files of this machine with expected outputs in them.
 
     Raises:
         ConfigError: Programs do not run here; every verdict would be wrong.
     """
-    interpreter = find_interpreter(python)
-    opened = bwrap_cells(interpreter, hidden=hidden) if in_bwrap else plain_cells(interpreter)
-    async with opened as cells:
+    async with _open_cells(find_interpreter(python), kind, hidden) as cells:
         judge = Judge(cells, rules, processors=len(os.sched_getaffinity(0)))
         await _prove(judge)
         yield judge
+
+
+@asynccontextmanager
+async def _open_cells(
+    interpreter: Interpreter, kind: CellsKind, hidden: Sequence[Path]
+) -> AsyncIterator[Cells]:
+    """Open the cells asked for.
+
+    Raises:
+        ConfigError: They cannot be had here.
+    """
+    async with AsyncExitStack() as stack:
+        if kind == "plain":
+            cells = await stack.enter_async_context(plain_cells(interpreter))
+        elif kind == "cold":
+            cells = await stack.enter_async_context(bwrap_cells(interpreter, hidden=hidden))
+        else:
+            try:
+                cells = await stack.enter_async_context(warm_cells(interpreter, hidden=hidden))
+            except ConfigError as error:
+                if kind == "warm":
+                    raise
+                cold = await stack.enter_async_context(bwrap_cells(interpreter, hidden=hidden))
+                cells = OpenCells(cold.isolation, f"cold: {error}", cold.run)
+        yield cells
 
 
 async def _prove(judge: Judge) -> None:

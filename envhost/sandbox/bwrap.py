@@ -20,6 +20,8 @@ from .limits import CellLimits
 __all__ = ["Bubblewrap", "Interpreter", "cell_environment", "find_bubblewrap", "find_interpreter"]
 
 CELL_UID = 65534
+# Where the system's libraries are found; nothing else of /etc is shown.
+_LINKER_FILES = ("/etc/alternatives", "/etc/ld.so.cache")
 _SYSTEM_DIRECTORIES = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 _INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap), or serve on a Linux machine"
 
@@ -54,14 +56,13 @@ class Bubblewrap:
 
         `prefix_source` is where the interpreter's prefix is found now; `hidden` are directories and
         files of the host that a cell must not show, where it would; `files` become read-only files
-        of the cell, given as (path, descriptor to read them from). `capabilities` are those that its
-        first process keeps.
+        of the cell, given as (path, descriptor to read them from); `capabilities` are those that
+        its first process keeps.
         """
         argv = [self.path, "--unshare-all", "--unshare-user"]
         argv += self._if_known("--disable-userns")
         argv += ["--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--hostname", "cell"]
-        for capability in capabilities:
-            argv += ["--cap-add", capability]
+        argv += [word for name in capabilities for word in ("--cap-add", name)]
         argv += ["--uid", str(CELL_UID), "--gid", str(CELL_UID)]
         argv += ["--ro-bind", "/usr", "/usr"]
         for name in _SYSTEM_DIRECTORIES:
@@ -70,6 +71,8 @@ class Bubblewrap:
                 argv += ["--symlink", str(path.readlink()), str(path)]
             elif path.is_dir():
                 argv += ["--ro-bind", str(path), str(path)]
+        for path_text in _LINKER_FILES:
+            argv += ["--ro-bind-try", path_text, path_text]
         argv += ["--proc", "/proc", "--dev", "/dev"]
         for path_text in ("/dev/shm", "/tmp"):
             argv += [*self._size(limits.tmp_limit_bytes), "--tmpfs", path_text]

@@ -50,6 +50,10 @@ class Cells(Protocol):
     def isolation(self) -> str:
         """`bwrap` or `none`, and what is not enforced."""
 
+    @property
+    def kind(self) -> str:
+        """`warm`, `cold` or `plain`, and why not warm."""
+
     def run(self, program: Program, limits: CellLimits) -> Awaitable[Outcome]:
         """Run a program to its end, or until a limit or a cancellation ends it.
 
@@ -81,7 +85,11 @@ async def bwrap_cells(
             async def run(program: Program, limits: CellLimits) -> Outcome:
                 files = [("/cell/main.py", program.source), ("/cell/runner.py", RUNNER)]
                 files += [(f"/cell/{name}", content) for name, content in program.files]
-                with failures_not_scored(), ExitStack() as stack, memory_group(groups, limits) as group:
+                with (
+                    failures_not_scored(),
+                    ExitStack() as stack,
+                    memory_group(groups, limits) as group,
+                ):
                     given = [(path, sealed_file(stack, content)) for path, content in files]
                     fds = [fd for _, fd in given]
                     filter_fd = None
@@ -108,7 +116,7 @@ async def bwrap_cells(
                 "memory beyond RLIMIT_AS": groups is None,
             }
             named = ", ".join(name for name, is_missing in missing.items() if is_missing)
-            yield OpenCells("bwrap" + (f", not enforced: {named}" if named else ""), run)
+            yield OpenCells("bwrap" + (f", not enforced: {named}" if named else ""), "cold", run)
 
 
 @asynccontextmanager
@@ -148,12 +156,15 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                     )
                     return await Run(program, limits, group).follow(command)
 
-            yield OpenCells("none", run)
+            yield OpenCells("none", "plain", run)
 
 
 @frozen
 class OpenCells:
+    """Cells as a function that runs programs."""
+
     isolation: str
+    kind: str
     run: Callable[[Program, CellLimits], Awaitable[Outcome]]
 
 
@@ -168,6 +179,7 @@ def failures_not_scored() -> Iterator[None]:
 
 @asynccontextmanager
 async def memory_groups(user: int | None) -> AsyncIterator[MemoryGroups | None]:
+    """Give the maker of memory groups, None where there is none; none of them is left after it."""
     groups = find_memory_groups(user)
     try:
         yield groups
@@ -179,6 +191,7 @@ async def memory_groups(user: int | None) -> AsyncIterator[MemoryGroups | None]:
 
 @contextmanager
 def memory_group(groups: MemoryGroups | None, limits: CellLimits) -> Iterator[MemoryGroup | None]:
+    """Give a cell's memory group, None where there are none."""
     if groups is None:
         yield None
         return

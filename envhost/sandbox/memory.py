@@ -2,8 +2,8 @@
 
 Owns making, reading and removing a control group for each run, in version 1 and 2 of the kernel's
 interface. RLIMIT_AS bounds one process and neither tmpfs nor shared memory; a group bounds the
-cell. The cell's first process joins it by writing to a descriptor that we opened, before it forks
-the program, so that the cell's own uid needs no right to the groups.
+cell. The program's process joins it by writing to a descriptor that we opened, before the program
+is begun, so that the cell's own uid needs no right to the groups.
 """
 
 from __future__ import annotations
@@ -28,15 +28,23 @@ class MemoryGroup:
     def __init__(self, place: Path, *, is_v2: bool) -> None:
         self._place = place
         self._is_v2 = is_v2
+        self._is_peak_ours = True
+        self._limit_bytes = -1
         self.procs_fd = -1
 
     def limit(self, limit_bytes: int) -> None:
         """Set the bound, without swap on top of it."""
+        if limit_bytes == self._limit_bytes:
+            return
+        self._limit_bytes = limit_bytes
         if self._is_v2:
             self._write("memory.max", limit_bytes)
             with suppress(OSError):
                 self._write("memory.swap.max", 0)
         else:
+            # The bound with swap is never the lower: it goes up first, and down last.
+            with suppress(OSError):
+                self._write("memory.memsw.limit_in_bytes", limit_bytes)
             self._write("memory.limit_in_bytes", limit_bytes)
             with suppress(OSError):
                 self._write("memory.memsw.limit_in_bytes", limit_bytes)
@@ -56,7 +64,20 @@ class MemoryGroup:
     @property
     def peak_bytes(self) -> int:
         """The most memory that the group has held; 0 where the kernel does not say."""
+        if not self._is_peak_ours:
+            return 0
         return int(self._read("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes") or 0)
+
+    def forget_peak(self) -> None:
+        """Let the peak be that from now on; version 2 then does not say it any more."""
+        self._is_peak_ours = not self._is_v2
+        if self._is_peak_ours:
+            self._write("memory.max_usage_in_bytes", 0)
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory that the group holds now."""
+        return int(self._read("memory.current" if self._is_v2 else "memory.usage_in_bytes") or 0)
 
     def _read(self, name: str) -> str:
         try:

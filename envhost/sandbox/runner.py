@@ -120,8 +120,6 @@ def begin():
     result, lifeline, memory, nofile, address_space, processes, cpu = map(int, sys.argv[1:8])
     call = sys.argv[8]
     os.nice(10)
-    if memory >= 0:
-        os.write(memory, b"0")
     # Programs cannot read, trace or steal from this process.
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -131,6 +129,8 @@ def begin():
     child = os.fork()
     if child:
         watch(child, result, lifeline)
+    if memory >= 0:
+        os.write(memory, b"0")  # the program alone: where memory runs out, the runner lives to tell
     return become_program(result, (nofile, address_space, processes, cpu), call, sys.argv[9:])
 
 
@@ -151,7 +151,7 @@ def become_program(result, limits, call, names):
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     close_all_from(4 if call else 3)
     sys.argv = [MAIN, *(f"{DIRECTORY}/{name}" for name in names)]
-    sys.path.insert(0, os.getcwd())
+    sys.path[:] = [os.getcwd(), *sys.path, *package_directories()]
     prctl(PR_SET_DUMPABLE, 1)
     prefer_as_victim()
     module = program_module()
@@ -159,6 +159,12 @@ def become_program(result, limits, call, names):
         with open(PRELUDE) as file:
             exec(compile(file.read(), PRELUDE, "exec"), module.__dict__)
     return code, module, (call, arguments, channel)
+
+
+def package_directories():
+    """Return where the interpreter's packages lie; `site` would read and run files there."""
+    library = f"{sys.prefix}/lib/python{sys.version_info[0]}"
+    return [f"{library}.{sys.version_info[1]}/site-packages", f"{library}/dist-packages"]
 
 
 def prefer_as_victim():

@@ -58,6 +58,23 @@ def test_an_older_bubblewrap_gets_what_it_knows() -> None:
     assert "--size" not in text
 
 
+def test_an_interpreter_below_tmp_is_seen() -> None:
+    """A cell's own /tmp does not cover an interpreter that lies in the host's."""
+    text = command(prefix="/tmp/python")
+    assert text.index("--tmpfs /tmp") < text.index("--ro-bind /staged /tmp/python")
+
+
+async def test_the_systems_interpreter_runs() -> None:
+    """The distribution's own interpreter works as well as ours."""
+    try:
+        interpreter = find_interpreter("/usr/bin/python3")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    async with cells.bwrap_cells(interpreter) as opened:
+        outcome = await opened.run(Program(source=b"import json; print(1)", stdin=b""), LIMITS)
+    assert outcome.stdout == b"1\n", outcome.stderr_tail
+
+
 def test_a_system_interpreter_needs_no_bind_of_its_own() -> None:
     """An interpreter below /usr is seen with /usr."""
     assert "/staged" not in command(prefix="/usr/local")

@@ -222,6 +222,46 @@ async def test_a_checker_program_sees_all_and_the_answer_nothing_of_it() -> None
     assert (await judged(problem(("", "main.py\nrunner.py".replace("\n", " "))), look)).name == "AC"
 
 
+# Programs that graders in use call wrong, and what they should not let through.
+SUMS = {
+    "two readlines": (
+        "import sys; r = sys.stdin.buffer.readline; print(int(r()) + int(r()))",
+        "AC",
+    ),
+    "readlines": ("import sys; print(sum(map(int, sys.stdin.readlines())))", "AC"),
+    "iteration": ("import sys; print(sum(int(line) for line in sys.stdin))", "AC"),
+    "input and read": ("import sys; print(int(input()) + int(sys.stdin.read()))", "AC"),
+    "open(0)": ("print(sum(map(int, open(0))))", "AC"),
+    "os.read": ("import os; print(sum(map(int, os.read(0, 1 << 20).split())))", "AC"),
+    "a global": ("n = 0\ndef add():\n global n; n += int(input())\nadd(); add(); print(n)", "AC"),
+    "the future": ("from __future__ import annotations\nprint(int(input()) + int(input()))", "AC"),
+    "bytes": ("import sys; sys.stdout.buffer.write(b'1000000007')", "AC"),
+    "no newline": ("import sys; sys.stdout.write('1000000007')", "AC"),
+    "many newlines": ("print(1000000007, '\\n\\n')", "AC"),
+    "one off": ("print(1000000008)", "WA"),
+    "a float": ("print(1000000007.0)", "WA"),
+    "junk after it": ("print(1000000007); print('debug')", "WA"),
+    "junk before it": ("print('answer:', 1000000007)", "WA"),
+    "nothing": ("", "WA"),
+}
+
+
+@pytest.mark.parametrize("case", SUMS)
+async def test_sums(case: str) -> None:
+    """Every way to read and print is right, and nothing near is."""
+    source, name = SUMS[case]
+    assert (await judged(problem(("1000000000\n7\n", "1000000007\n")), source)).name == name
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("raise ValueError", "RE"), ("pass", "AC"), ("print(1)", "WA")],
+)
+async def test_an_expected_nothing(source: str, name: str) -> None:
+    """Where nothing is to be printed, a program that fails is wrong all the same."""
+    assert (await judged(problem(("", "")), source)).name == name
+
+
 async def test_prelude() -> None:
     """The usual imports are there where they are asked for, and only there."""
     source = "print(sqrt(16))"

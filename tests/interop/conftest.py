@@ -17,9 +17,9 @@ PEERS = Path(__file__).parent / "peers"
 
 
 @cache
-def _python(pin: str) -> str:
+def _python(*pins: str) -> str:
     done = subprocess.run(
-        [ROOT / "scripts" / "interop_venv.sh", pin],
+        [ROOT / "scripts" / "interop_venv.sh", *pins],
         stdout=subprocess.PIPE,
         env={"PYTHON": sys.executable, "PATH": "/usr/local/bin:/usr/bin:/bin"},
         text=True,
@@ -32,6 +32,17 @@ def _python(pin: str) -> str:
 def peer_python() -> Callable[[str], str]:
     """Return a function from a pin to the Python that has it."""
     return _python
+
+
+@pytest.fixture(scope="session")
+def packages_of() -> Callable[..., str]:
+    """Return a function from pins to the directory where those packages lie."""
+
+    def packages(*pins: str) -> str:
+        (found,) = Path(_python(*pins)).parent.parent.glob("lib/python*/site-packages")
+        return str(found)
+
+    return packages
 
 
 @pytest.fixture

@@ -154,11 +154,11 @@ ATTACKS = [
         "many processes, each below the limit",
         "import os, time\n"
         "for _ in range(20):\n"
-        "    if os.fork() == 0: held = bytearray(os.urandom(1 << 20) * 50); time.sleep(1e9)\n"
-        "time.sleep(1e9)",
+        "    if os.fork() == 0: held = bytearray(b'x') * (50 << 20); time.sleep(1e9)\n"
+        "os.wait()",  # none of them ends by itself
         "MLE",
         "RE",
-        limits=SMALL | {"wall_limit_seconds": 2.0},
+        limits=SMALL,
         needs_memory_group=True,
     ),
     probe(
@@ -416,7 +416,7 @@ ATTACKS = [
         "frame = sys._getframe()\n"
         "while frame:\n"
         "    for name in list(frame.f_globals):\n"
-        "        if name in ('expected', 'answer', 'how'): frame.f_globals[name] = Equal()\n"
+        "        if name in ('expected', 'answer'): frame.f_globals[name] = Equal()\n"
         "    frame = frame.f_back\n"
         "show = print\n"
         "builtins.print = lambda *words: show(*map(Equal, words))\n"
