@@ -30,6 +30,7 @@ from .errors import (
     ServerBusy,
     SessionLost,
 )
+from .wire.auth import fits_header
 from .wire.codec import decode_reply, encode_request
 from .wire.dial import ClientWebSocket, HandshakeRefused, connect
 from .wire.messages import (
@@ -89,7 +90,7 @@ class Remote:
             )
         is_tls = parts.scheme in {"https", "wss"}
         token = token or _userinfo(parts) or os.environ.get("ENVHOST_TOKEN") or None
-        if token is not None and not _fits_header(token):
+        if token is not None and not fits_header(token):
             raise ConfigError(
                 f"environment URL {_without_secret(url)}: expected a token of printable ASCII "
                 "without spaces"
@@ -134,10 +135,6 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"CA file {ca_file}: {error}") from None
-
-
-def _fits_header(token: str) -> bool:
-    return token.isascii() and token.isprintable() and " " not in token
 
 
 def _userinfo(parts: SplitResult) -> str | None:

@@ -22,13 +22,14 @@ from .errors import ConfigError
 from .pages import OPEN_PATHS, Pages
 from .session import Session
 from .telemetry import Telemetry, log_event, log_traceback
-from .wire.auth import AccessRules, is_loopback
-from .wire.http import BadRequest, HttpReply, read_head, send_reply
+from .wire.auth import AccessRules, fits_header, is_loopback
+from .wire.http import BadRequest, HttpReply, RequestHead, read_head, send_reply
 from .wire.websocket import Disconnected, WebSocket
 
 __all__ = ["Server"]
 
 _BACKLOG = 1024
+_FAREWELL_SECONDS = 1.0
 _TEND_SECONDS = 0.1  # the precision of a session's limits; 1,000 sessions cost 1 ms of it
 
 
@@ -175,7 +176,7 @@ class Server:
             log_traceback("connection.failed", error)
         finally:
             self._connections -= 1
-            await trio.aclose_forcefully(stream)
+            stream.socket.close()  # at once, and without the checkpoint that aclose needs
 
     def _make_room(self) -> bool:
         if self._connections <= self._max_connections:
@@ -188,62 +189,69 @@ class Server:
         return True
 
     async def _greet(self, raw: trio.SocketStream) -> None:
+        """Read a request's head, then answer it or begin a session."""
         stream: trio.abc.Stream = raw
         if self._tls is not None:
             stream = trio.SSLStream(raw, self._tls, server_side=True, https_compatible=True)
         limits = self.config.limits
         key = object()
-        with trio.CancelScope() as scope:
+        opened: tuple[WebSocket, str] | None = None
+        # One scope for all that comes before a session: each more is felt when hundreds come.
+        with trio.CancelScope(deadline=trio.current_time() + limits.head_seconds) as scope:
             self._handshakes[key] = scope
             try:
-                found = await read_head(
-                    stream, max_bytes=limits.head_bytes, timeout_seconds=limits.head_seconds
-                )
+                found = await read_head(stream, max_bytes=limits.head_bytes)
+                if found is not None:
+                    opened = await self._answer(raw, stream, *found)
             except BadRequest as error:
-                await self._reply(stream, error.reply)
-                return
+                await send_reply(stream, error.reply)
+            except Disconnected:
+                return  # a handshake that is none
             finally:
                 del self._handshakes[key]
-        if scope.cancelled_caught or found is None:
-            return
-        head, received = found
+        if opened is not None:
+            await self._session(*opened)
+        elif scope.cancelled_caught and trio.current_time() >= scope.deadline:
+            await self._tell_too_slow(stream)
+
+    async def _answer(
+        self, raw: trio.SocketStream, stream: trio.abc.Stream, head: RequestHead, received: bytes
+    ) -> tuple[WebSocket, str] | None:
+        """Answer a plain request, or open the WebSocket and return it with the peer's address."""
         try:
             local_address, peer = raw.socket.getsockname()[0], raw.socket.getpeername()
         except OSError:
-            return  # the client has gone
+            return None  # the client has gone
+        reply: HttpReply | None = None
         if head.path not in OPEN_PATHS:
-            head, refusal = self._rules.check(head, local_address)
-            if refusal is not None:
-                log_event("request.refused", logging.WARNING, peer=peer[0], status=refusal.status)
-                await self._reply(stream, refusal)
-                return
-        if not head.is_websocket:
-            await self._reply(stream, self._pages.answer(head), body=head.method != "HEAD")
+            head, reply = self._rules.check(head, local_address)
+        if reply is not None:
+            log_event("request.refused", logging.WARNING, peer=peer[0], status=reply.status)
+        elif not head.is_websocket:
+            reply = self._pages.answer(head)
         elif head.path.rstrip("/") != "/ws":
-            await self._reply(stream, HttpReply.text(404, "the WebSocket is at /ws"))
+            reply = HttpReply.text(404, "the WebSocket is at /ws")
         elif self.draining:
-            await self._reply(stream, HttpReply.text(503, "the server is shutting down"))
-        else:
-            await self._session(stream, received, f"{peer[0]}:{peer[1]}")
+            reply = HttpReply.text(503, "the server is shutting down")
+        if reply is not None:
+            await send_reply(stream, reply, body=head.method != "HEAD")
+            return None
+        limit = self.config.limits.message_bytes
+        websocket = WebSocket(stream, received, max_message_bytes=limit)
+        await websocket.accept()
+        return websocket, f"{peer[0]}:{peer[1]}"
 
-    async def _reply(self, stream: trio.abc.Stream, reply: HttpReply, *, body: bool = True) -> None:
-        with trio.move_on_after(self.config.limits.head_seconds):
-            await send_reply(stream, reply, body=body)
-            await stream.aclose()
+    async def _tell_too_slow(self, stream: trio.abc.Stream) -> None:
+        seconds = self.config.limits.head_seconds
+        with trio.move_on_after(_FAREWELL_SECONDS):
+            await send_reply(stream, HttpReply.text(408, f"no request within {seconds:g} s"))
 
-    async def _session(self, stream: trio.abc.Stream, received: bytes, peer: str) -> None:
-        limits = self.config.limits
-        websocket = WebSocket(stream, received, max_message_bytes=limits.message_bytes)
-        try:
-            with trio.fail_after(limits.head_seconds):
-                await websocket.accept()
-        except (Disconnected, trio.TooSlowError):
-            return
+    async def _session(self, websocket: WebSocket, peer: str) -> None:
         session = Session(
             websocket,
             self._factory,
             slots=self.slots,
-            limits=limits,
+            limits=self.config.limits,
             telemetry=self.telemetry,
             peer=peer,
         )
@@ -270,6 +278,8 @@ def _check(config: ServerConfig) -> None:
         )
     if not 0 <= config.port <= 65535:
         raise ConfigError(f"--port: expected 0 to 65535, got {config.port}")
+    if config.token is not None and not fits_header(config.token):
+        raise ConfigError("the server's token: expected printable ASCII without spaces")
     if config.token is None and not is_loopback(config.host) and not config.insecure_no_token:
         raise ConfigError(
             f"--host {config.host} can be reached from other machines: give --token-file FILE, or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 import time
@@ -15,6 +16,10 @@ from .manifest_file import read_manifest
 from .text import visible
 
 __all__ = ["main"]
+
+# Threads that wait by spinning take the processors from the programs that are being judged: a step
+# took 2.3 s instead of 0.35 s on two busy cores. Set before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @click.command()

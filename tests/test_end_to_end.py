@@ -61,7 +61,7 @@ def test_groups_share_a_problem_and_the_tenth_session_is_refused(
 
 def test_a_closed_socket_ends_the_program_at_once(start_server: StartServer) -> None:
     """The client leaves in the middle of an endless program: no process of it is left."""
-    server = start_server()
+    server = start_server("--env-config", '{"cells": "cold"}')  # no cells stand by
     client = RawClient(server.port)
     client.send({"type": "reset", "data": {"seed": 1}})
     client.receive()

@@ -40,9 +40,7 @@ class _Scored:
 @click.option("--split", type=click.Choice(("train", "test")), default="train", show_default=True)
 @click.option("--problem", "problem_id", metavar="ID", help="Id of the problem, instead of a row.")
 @click.option("--answers", is_flag=True, help="The files are answers: judge the code in them.")
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Show test by test, and all of stderr."
-)
+@click.option("-v", "--verbose", is_flag=True, help="Show test by test, and all of stderr.")
 @judging_options
 def score(
     problems: str,

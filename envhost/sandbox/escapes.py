@@ -60,6 +60,19 @@ def get_out():
         got.append("no filter")
 
 
+def change_what_is_shared():
+    """Try to change files, or what is known of them, that the next program sees too."""
+    for directory, _, names in os.walk("/dev"):
+        if directory.startswith("/dev/shm"):
+            continue
+        for name in (".", *names):
+            path = os.path.join(directory, name)
+            fails(f"the times of {path}", lambda path=path: os.utime(path, (1, 1)))
+            fails(f"the mode of {path}", os.chmod, path, 0)
+    for path in ("/", "/usr", "/cell", os.__file__):
+        fails(f"the times of {path}", lambda path=path: os.utime(path, (1, 1)))
+
+
 def take_hold_of_parents():
     """Try to read, trace, signal and limit what stands above this process."""
     fails("ptrace", libc.ptrace, PTRACE_ATTACH, 1, 0, 0)
@@ -99,6 +112,7 @@ def leave():
 
 look_for_what_was_left()
 get_out()
+change_what_is_shared()
 take_hold_of_parents()
 leave()
 print(*got or ["held"], sep=", ")

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 
 from .http import HttpReply, RequestHead
 
-__all__ = ["AccessRules", "is_loopback"]
+__all__ = ["AccessRules", "fits_header", "is_loopback"]
 
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 _PREFIX = "/t/"
@@ -72,6 +72,11 @@ class AccessRules:
         except ValueError:
             return False
         return netloc.lower() == head.headers.get("host", "").lower() != ""
+
+
+def fits_header(token: str) -> bool:
+    """Whether a token can be sent in a header: printable ASCII without spaces, not empty."""
+    return bool(token) and token.isascii() and token.isprintable() and " " not in token
 
 
 def is_loopback(host: str) -> bool:

@@ -64,37 +64,32 @@ class HttpReply:
         return cls(status=status, body=dump_json(value), content_type="application/json")
 
 
-async def read_head(
-    stream: trio.abc.Stream, *, max_bytes: int, timeout_seconds: float
-) -> tuple[RequestHead, bytes] | None:
+async def read_head(stream: trio.abc.Stream, *, max_bytes: int) -> tuple[RequestHead, bytes] | None:
     """Read a request's head; return it with every byte read so far, or None at a clean end.
 
     Raises:
-        BadRequest: No HTTP, too long, too slow; its reply says which.
+        BadRequest: No HTTP, or too long; its reply says which.
     """
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=max_bytes)
     received = bytearray()
-    with trio.move_on_after(timeout_seconds):
-        while True:
-            try:
-                data = await stream.receive_some(_RECEIVE_BYTES)
-            except trio.BrokenResourceError:
-                return None
-            if not data and not received:
-                return None
-            received += data
-            try:
-                connection.receive_data(bytes(data))
-                event = connection.next_event()
-            except h11.RemoteProtocolError as error:
-                status = error.error_status_hint if len(received) > max_bytes else 400
-                reply = HttpReply.text(status, f"bad request: {error}")
-                raise BadRequest(reply) from None
-            if isinstance(event, h11.Request):
-                return _head(event), bytes(received)
-            if event is not h11.NEED_DATA:
-                return None
-    raise BadRequest(HttpReply.text(408, f"no request head within {timeout_seconds:g} s"))
+    while True:
+        try:
+            data = await stream.receive_some(_RECEIVE_BYTES)
+        except trio.BrokenResourceError:
+            return None
+        if not data and not received:
+            return None
+        received += data
+        try:
+            connection.receive_data(bytes(data))
+            event = connection.next_event()
+        except h11.RemoteProtocolError as error:
+            status = error.error_status_hint if len(received) > max_bytes else 400
+            raise BadRequest(HttpReply.text(status, f"bad request: {error}")) from None
+        if isinstance(event, h11.Request):
+            return _head(event), bytes(received)
+        if event is not h11.NEED_DATA:
+            return None
 
 
 def _head(event: h11.Request) -> RequestHead:

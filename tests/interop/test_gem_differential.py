@@ -17,13 +17,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from gem_cases import DISAGREEMENTS, Disagreement, Pair, as_json, pairs
+from gem_cases import Disagreement, Pair, as_json, disagreements, pairs
 
+from envhost.envs.code_options import checked_options
 from envhost.errors import ConfigError
-from envhost.judge.judging import Judge, JudgeRules
 from envhost.judge.problems import load_problems
-from envhost.sandbox.bwrap import find_interpreter
-from envhost.sandbox.cells import bwrap_cells
 
 PINS = ("gem-llm==0.1.0", "datasets>=4,<6")
 GEM = Path(__file__).parent / "peers" / "gem_judge.py"
@@ -70,7 +68,7 @@ def gem_rewards(
     tmp_path_factory: pytest.TempPathFactory, packages_of: Callable[..., str]
 ) -> dict[str, float | str]:
     """GEM's outcome of every case, by the case's name; all are asked for in one go."""
-    asked = [CANARY, *pairs(), *(case.pair for case in DISAGREEMENTS)]
+    asked = [CANARY, *(case.pair for case in disagreements()), *pairs()]
     cases = tmp_path_factory.mktemp("gem") / "cases.json"
     cases.write_text(json.dumps([*json.loads(as_json(asked)), UNEQUAL]))
     names = [*(pair.name for pair in asked), "unequal"]
@@ -104,10 +102,10 @@ def kill_after(process: subprocess.Popen[str], seconds: float) -> Iterator[None]
 
 
 async def our_verdicts(asked: list[Pair]) -> dict[str, str]:
-    """Return our verdict of each pair, by its name."""
+    """Return our verdict of each pair, by its name, as the server would give it by default."""
     verdicts: dict[str, str] = {}
-    async with bwrap_cells(find_interpreter(None)) as cells, trio.open_nursery() as nursery:
-        judge = Judge(cells, JudgeRules(), processors=len(os.sched_getaffinity(0)))
+    options = checked_options({}, unsafe_no_sandbox=False)
+    async with options.open_judge(options.load_problems()) as judge, trio.open_nursery() as nursery:
 
         async def one(pair: Pair) -> None:
             # GEM strips what it takes out of an answer.
@@ -136,14 +134,14 @@ async def test_both_agree_on_right_and_wrong(gem_rewards: dict[str, float | str]
     assert differing == {}
 
 
-@pytest.mark.parametrize("case", DISAGREEMENTS, ids=lambda case: case.pair.name)
+@pytest.mark.parametrize("case", disagreements(), ids=lambda case: case.pair.name)
 async def test_where_gem_is_wrong(case: Disagreement, gem_rewards: dict[str, float | str]) -> None:
     """We give the right verdict where GEM does not; the case says why it is the right one."""
     verdicts = await our_verdicts([case.pair])
 
     assert verdicts == {case.pair.name: case.ours}, case.why
     assert gem_rewards[case.pair.name] == case.theirs
-    assert (case.ours == "AC") != (case.theirs == 1.0)
+    assert float(case.ours == "AC") != case.theirs
 
 
 def test_unequal_numbers_of_inputs_and_outputs(
