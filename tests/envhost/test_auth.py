@@ -12,7 +12,7 @@ from envhost.wire.auth import AccessRules, is_loopback
 from envhost.wire.http import RequestHead
 
 OPEN = AccessRules(token=None, hosts=frozenset(("lab.example",)), origins=frozenset(("null",)))
-GUARDED = AccessRules(token="tökén", hosts=frozenset(), origins=frozenset())
+GUARDED = AccessRules(token="token", hosts=frozenset(), origins=frozenset())
 
 
 def _status(rules: AccessRules, path: str = "/ws", **headers: str) -> int:
@@ -46,23 +46,24 @@ def test_without_a_token_the_host_must_be_known(host: str, status: int) -> None:
 
 def test_with_a_token_any_host_will_do() -> None:
     """A page that rebinds a name does not have the token."""
-    bearer = "Bearer " + "tökén"
+    bearer = "Bearer token"
     assert _status(GUARDED, host="evil.example", authorization=bearer) == 0
 
 
 @pytest.mark.parametrize(
     ("authorization", "status"),
     [
-        ("Bearer tökén", 0),
-        ("BEARER  tökén  ", 0),
-        ("Basic " + base64.b64encode("me:tökén".encode()).decode(), 0),
-        ("Basic " + base64.b64encode("tökén:".encode()).decode(), 401),
+        ("Bearer token", 0),
+        ("BEARER  token  ", 0),
+        ("Basic " + base64.b64encode(b"me:token").decode(), 0),
+        ("Basic " + base64.b64encode(b"token:").decode(), 401),
         ("Basic %%%", 401),
         ("Basic " + base64.b64encode(b"\xff:\xff").decode(), 401),
         ("Bearer", 401),
         ("Bearer t", 401),
-        ("tökén", 401),
-        ("Digest tökén", 401),
+        ("Bearer tök\u00e9n", 401),
+        ("token", 401),
+        ("Digest token", 401),
         ("", 401),
     ],
 )
@@ -74,9 +75,9 @@ def test_the_header_carries_the_token(authorization: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "rest"),
     [
-        ("/t/t%C3%B6k%C3%A9n/ws", 0, "/ws"),
-        ("/t/t%C3%B6k%C3%A9n", 0, "/"),
-        ("/t/t%C3%B6k%C3%A9n/t/x/ws", 0, "/t/x/ws"),
+        ("/t/to%6Ben/ws", 0, "/ws"),
+        ("/t/to%6Ben", 0, "/"),
+        ("/t/to%6Ben/t/x/ws", 0, "/t/x/ws"),
         ("/t/wrong/ws", 401, "/ws"),
         ("/t//ws", 401, "/ws"),
         ("/t/", 401, "/"),
@@ -112,7 +113,7 @@ def test_an_origin_must_be_ours_or_allowed(origin: str, status: int) -> None:
 
 def test_an_origin_is_checked_with_a_token_too() -> None:
     """A browser may hold the token in a cookie or in a URL."""
-    assert _status(GUARDED, authorization="Bearer tökén", origin="http://evil.example") == 403
+    assert _status(GUARDED, authorization="Bearer token", origin="http://evil.example") == 403
 
 
 @given(st.text(), st.text(), st.text(), st.text())

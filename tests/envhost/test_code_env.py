@@ -53,7 +53,7 @@ def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
 async def test_limits_too_low_are_refused() -> None:
     """The proof at start uses the limits that programs get."""
     with pytest.raises(ConfigError, match="limits too low"):
-        async with make(memory_limit_bytes=1000).serving():
+        async with make(memory_limit_bytes=1000, cells="cold").serving():
             pass
 
 

@@ -308,6 +308,10 @@ async def test_a_slow_reader_of_a_page_is_left() -> None:
         ({"limits": Limits(step_seconds=-1.0)}, "--step-limit"),
         ({"limits": Limits(send_seconds=float("nan"))}, "--send-limit"),
         ({"tls_key": "key.pem"}, "go together"),
+        ({"host": "0.0.0.0", "token": ""}, "token: expected printable ASCII"),
+        ({"token": "two words"}, "token: expected printable ASCII"),
+        ({"token": "caf\u00e9"}, "token: expected printable ASCII"),
+        ({"token": "line\nbreak"}, "token: expected printable ASCII"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:

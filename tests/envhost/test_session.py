@@ -737,8 +737,7 @@ async def test_a_newcomer_waits_for_a_slot_in_order(autojump_clock: MockClock) -
 
 async def test_a_full_server_refuses_after_the_wait_and_holds(autojump_clock: MockClock) -> None:
     """The refusal says how many and what to raise; the socket stays until a frame, or the hold."""
-    limits = {"admission_wait_seconds": 5.0, "refusal_hold_seconds": 2.0}
-    async with bench(slots=1, **limits) as made:
+    async with bench(slots=1, admission_wait_seconds=5.0, refusal_hold_seconds=2.0) as made:
         first = await made.connect()
         await first.reset()
         started = trio.current_time()
