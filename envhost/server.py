@@ -195,6 +195,7 @@ class Server:
             stream = trio.SSLStream(raw, self._tls, server_side=True, https_compatible=True)
         limits = self.config.limits
         key = object()
+        found: tuple[RequestHead, bytes] | None = None
         opened: tuple[WebSocket, str] | None = None
         # One scope for all that comes before a session: each more is felt when hundreds come.
         with trio.CancelScope(deadline=trio.current_time() + limits.head_seconds) as scope:
@@ -211,7 +212,7 @@ class Server:
                 del self._handshakes[key]
         if opened is not None:
             await self._session(*opened)
-        elif scope.cancelled_caught and trio.current_time() >= scope.deadline:
+        elif found is None and scope.cancelled_caught and trio.current_time() >= scope.deadline:
             await self._tell_too_slow(stream)
 
     async def _answer(
