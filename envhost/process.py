@@ -21,6 +21,7 @@ __all__ = [
     "children",
     "cpu_seconds",
     "descendants",
+    "is_runnable",
     "read_bounded",
     "read_tail",
     "run_delay_seconds",
@@ -176,14 +177,26 @@ def cpu_seconds(pid: int, *, own: bool) -> float:
 
 
 def run_delay_seconds(pid: int) -> float:
-    """Return how long a process's main thread could run and waited for a processor."""
+    """Return how long a process's main thread could run and waited for a processor.
+
+    A wait that still goes on is not in it.
+    """
     fields = _read(f"/proc/{pid}/schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
 
 
+def is_runnable(pid: int) -> bool:
+    """Whether a process's main thread runs, or waits for a processor at this moment."""
+    return _state(pid) == b"R"
+
+
 def _is_dead(pid: int) -> bool:
     """Whether a process has ended and only waits to be reaped."""
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"])
+    return _state(pid) in {b"", b"Z", b"X"}
+
+
+def _state(pid: int) -> bytes:
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].strip()[:1]
 
 
 def _read(path: str) -> bytes:

@@ -24,6 +24,7 @@ __all__ = [
     "log_event",
     "log_traceback",
     "printable",
+    "programs_running",
     "session_id",
 ]
 
@@ -47,6 +48,23 @@ class _Reading(Collector):
         return [CounterMetricFamily(self._name, self._text, self._read())]
 
 
+class Tally:
+    """A count of what is under way now, entered and left as a context."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def __enter__(self) -> None:
+        self.value += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.value -= 1
+
+
+programs_running = Tally()
+"""Programs that run at this moment, in this process; every server's metrics read it."""
+
+
 class Telemetry:
     """The metrics of one server, in a registry of its own."""
 
@@ -57,6 +75,8 @@ class Telemetry:
         self.sent_bytes = 0
         self._bytes("received_bytes", "Bytes of requests", lambda: self.received_bytes)
         self._bytes("sent_bytes", "Bytes of replies", lambda: self.sent_bytes)
+        running = self._gauge("programs_running", "Programs that run now")
+        running.set_function(lambda: programs_running.value)
         self.sessions_open = self._gauge("sessions_open", "Sessions that hold a slot")
         self.sessions_opened = self._counter("sessions_opened", "Sessions that got a slot")
         self.sessions_refused = self._counter("sessions_refused", "Sessions refused at capacity")
@@ -119,7 +139,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    return text if text.isalnum() or _PLAIN.fullmatch(text) else ascii(text)
+    return text if _PLAIN.fullmatch(text) else ascii(text)
 
 
 def printable(text: str) -> str:
@@ -128,15 +148,10 @@ def printable(text: str) -> str:
 
 
 class _Formatter(logging.Formatter):
-    """Set tracebacks off: an exception's text must not pass for log lines or steer a terminal."""
+    """`HH:MM:SS message`; the clock's text is made once a second, not once a line.
 
-    def formatException(self, *exc_info: Any) -> str:  # noqa: N802 - logging's own name
-        lines = super().formatException(*exc_info).split("\n")
-        return "\n".join(f"  | {printable(line)}" for line in lines)
-
-
-class _ClockFormatter(logging.Formatter):
-    """`HH:MM:SS message`; the clock's text is made once a second, not once a line."""
+    Tracebacks are set off: an exception's text must not pass for log lines or steer a terminal.
+    """
 
     _second = 0
     _clock = ""
@@ -146,16 +161,20 @@ class _ClockFormatter(logging.Formatter):
         if second != self._second:
             self._second = second
             self._clock = time.strftime("%H:%M:%S", time.localtime(second))
-        line = f"{self._clock} {record.msg}"
+        line = f"{self._clock} {record.getMessage()}"
         if record.exc_info:
             line += f"\n{self.formatException(record.exc_info)}"
         return line
+
+    def formatException(self, *exc_info: Any) -> str:  # noqa: N802 - logging's own name
+        lines = super().formatException(*exc_info).split("\n")
+        return "\n".join(f"  | {printable(line)}" for line in lines)
 
 
 def configure_logging(level: str, stream: IO[str] | None = None) -> None:
     """Send the log to a stream, standard error by default, one line an event."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(_Formatter())
     _logger.handlers[:] = [handler]
     _logger.setLevel(level.upper())
     _logger.propagate = False

@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from ..errors import NotScored
 from ..sandbox.cells import Cells
 from ..sandbox.limits import CPU, OUTPUT, STARVED, WALL, CellLimits, Outcome, Program
+from ..telemetry import programs_running
 from .compare import Tolerance, outputs_match, text_of, values_match
 from .problems import Problem, Test
 
@@ -159,7 +160,8 @@ class Judge:
         waiting_since = trio.current_time()
         async with self._slots:
             queued = trio.current_time() - waiting_since
-            outcome = await self._cells.run(program, self._rules.limits)
+            with programs_running:
+                outcome = await self._cells.run(program, self._rules.limits)
             if outcome.ending == STARVED:
                 raise NotScored(
                     "the program got too little of the processor to be judged: the machine is "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +40,7 @@ __all__ = [
 RUNNER = (Path(__file__).parent / "runner.py").read_bytes()
 PACKAGE = Path(__file__).parent.parent
 _LEAVE_SECONDS = 5.0
+_NAME = "envhost-run-"
 _POLL_SECONDS = 0.01
 
 
@@ -126,6 +127,7 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
     Raises:
         ConfigError: The interpreter cannot be reached.
     """
+    _remove_abandoned()
     user = CELL_UID if os.geteuid() == 0 else None
     async with memory_groups(user) as groups:
         with staged_prefix(interpreter.prefix, user) as prefix_source:
@@ -141,7 +143,7 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                 with (
                     failures_not_scored(),
                     tempfile.TemporaryDirectory(
-                        prefix="envhost-", ignore_cleanup_errors=True
+                        prefix=f"{_NAME}{os.getpid()}-", ignore_cleanup_errors=True
                     ) as place,
                     memory_group(groups, limits) as group,
                 ):
@@ -203,6 +205,18 @@ def _write_files(place: Path, files: Sequence[tuple[str, bytes]]) -> None:
     for name, content in files:
         (place / name).write_bytes(content)
     place.chmod(0o755)
+
+
+def _remove_abandoned() -> None:
+    """Remove the files of runs whose server was killed: ours only, and never a whole tree."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
+        pid = place.name.removeprefix(_NAME).partition("-")[0]
+        if not pid.isdecimal() or Path("/proc", pid).exists() or place.is_symlink():
+            continue
+        with suppress(OSError):
+            for file in place.iterdir():
+                file.unlink()
+            place.rmdir()
 
 
 def _process_count(user: int) -> int:

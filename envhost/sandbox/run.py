@@ -20,6 +20,7 @@ from ..process import (
     children,
     cpu_seconds,
     descendants,
+    is_runnable,
     read_bounded,
     read_tail,
     run_delay_seconds,
@@ -249,9 +250,15 @@ class Run:
         if left > 0:
             return left
         crowd = self._program_processes(child)
-        delay = run_delay_seconds(crowd[0]) if len(crowd) == 1 else 0.0
+        delay = self._delay_seconds(crowd[0]) if len(crowd) == 1 else 0.0
         self._is_starved = not crowd or delay > wall / 2
         return left + min(delay, wall)
+
+    def _delay_seconds(self, pid: int) -> float:
+        """Return how long a program has waited for a processor; where it waits now, all the time."""
+        if is_runnable(pid):
+            return trio.current_time() - self._begun_at - cpu_seconds(pid, own=True)
+        return run_delay_seconds(pid)
 
     def _ending_at_wall(self) -> Ending:
         if self._is_starved:

@@ -251,6 +251,34 @@ async def test_cells_that_do_not_hold_are_refused(monkeypatch: pytest.MonkeyPatc
             pass
 
 
+# Lines of the parent without which a cell has a hole, and a word of what gets through it.
+HOLES = {
+    "            privileges.drop()": "CapEff",
+    "        check(libc.prctl(PR_SET_SECCOMP": "no filter",
+    "        for capability in (CAP_SYS_ADMIN, CAP_SETPCAP):": "CapBnd",
+    "    runner.prctl(runner.PR_SET_DUMPABLE, 0)": "descriptors",
+    '    mount(b"tmpfs", b"/tmp"': "/tmp/left",
+    '    mount(b"tmpfs", b"/dev/shm"': "/dev/shm/left",
+    '    mount(None, b"/cell"': "a new file beside it",
+    '    mount(None, b"/dev/pts"': "/dev/pts",
+}
+
+
+@pytest.mark.parametrize("line", HOLES)
+async def test_the_self_test_sees_holes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parent that leaves out one of its guards is found out."""
+    before, found, after = warm._PARENT.decode().partition(line)
+    assert found
+    indent = line[: -len(line.lstrip())]
+    after = after.partition("\n")[2]
+    left_out = "for capability in ():" if line.endswith(":") else "pass"
+    holed = f"{before}{indent}{left_out}\n{after}"
+    monkeypatch.setattr(warm, "_PARENT", holed.encode())
+    with pytest.raises(ConfigError, match=f"do not hold here: .*{HOLES[line]}"):
+        async with warm_cells(INTERPRETER):
+            pass
+
+
 async def test_without_a_filter_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without libseccomp nothing would keep keys and the like apart."""
     monkeypatch.setattr(warm, "deny_filter", lambda: None)

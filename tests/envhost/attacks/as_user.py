@@ -1,4 +1,4 @@
-"""Judges the attacks in a process of its own and prints a verdict a line: `as_user.py NUMBER…`.
+"""Judges the attacks in a process of its own, a verdict a line: `as_user.py KIND NUMBER…`.
 
 For the test that runs it as a normal user, whom it tells apart from root by nothing but its uid.
 """
@@ -17,11 +17,13 @@ from envhost.judge.problems import Test as Case
 from envhost.sandbox.bwrap import find_interpreter
 from envhost.sandbox.cells import bwrap_cells
 from envhost.sandbox.limits import CellLimits
+from envhost.sandbox.warm import warm_cells
 
 
-async def main(numbers: list[str]) -> None:
+async def main(kind: str, numbers: list[str]) -> None:
     """Judge the attacks of these numbers, one after the other."""
-    async with bwrap_cells(find_interpreter(None)) as cells:
+    open_cells = warm_cells if kind == "warm" else bwrap_cells
+    async with open_cells(find_interpreter(None)) as cells:
         for attack in ATTACKS:
             if attack.number not in numbers:
                 continue
@@ -33,4 +35,4 @@ async def main(numbers: list[str]) -> None:
             print(json.dumps(shown | {"said": verdict.stderr_tail}), flush=True)
 
 
-trio.run(main, sys.argv[1:])
+trio.run(main, sys.argv[1], sys.argv[2:])

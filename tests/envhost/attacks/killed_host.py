@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 import trio
 from leftovers import wait_for_no_descendants
@@ -33,14 +34,14 @@ async def run_for_ever(kind: str, begun: int) -> None:
         await cells.run(Program(source=SOURCE, stdin=b""), CellLimits())
 
 
-async def sweep() -> None:
-    """Open cells once more: that removes the empty groups and directories of killed hosts."""
-    async with bwrap_cells(find_interpreter(None)):
+async def sweep(kind: str) -> None:
+    """Open cells once more: that removes the groups and directories of killed hosts."""
+    async with (bwrap_cells if kind == "bwrap" else plain_cells)(find_interpreter(None)):
         pass
 
 
-def kill_one(kind: str) -> None:
-    """Fork a host, and kill it shortly after it has started a cell."""
+def kill_one(kind: str) -> int:
+    """Fork a host, and kill it shortly after it has started a cell; return its id."""
     begun, begun_end = os.pipe()
     child = os.fork()
     if not child:
@@ -52,12 +53,15 @@ def kill_one(kind: str) -> None:
     time.sleep(random.uniform(0, random.choice(DELAYS_SECONDS)))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    return child
 
 
 if __name__ == "__main__":
     random.seed(56)
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    for _ in range(int(sys.argv[2])):
-        kill_one(sys.argv[1])
+    killed = [kill_one(sys.argv[1]) for _ in range(int(sys.argv[2]))]
     wait_for_no_descendants([])
-    trio.run(sweep)
+    trio.run(sweep, sys.argv[1])
+    places = [path for top in ("/tmp", "/run") for path in Path(top).glob("envhost-*")]
+    left = [path for path in places for pid in killed if f"-{pid}-" in path.name]
+    assert not left, left
