@@ -255,7 +255,7 @@ class Run:
         return left + min(delay, wall)
 
     def _delay_seconds(self, pid: int) -> float:
-        """Return how long a program has waited for a processor; where it waits now, all the time."""
+        """Return how long a program has waited for a processor: all along, where it waits now."""
         if is_runnable(pid):
             return trio.current_time() - self._begun_at - cpu_seconds(pid, own=True)
         return run_delay_seconds(pid)
