@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ServerProcess
 from rawclient import RawClient, wait_until
+from server_process import ServerProcess
 
 from envhost.client import EnvClient, EnvPool
 from envhost.errors import ServerBusy

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import serve
+from server_process import serve
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("torch", "transformers", "numpy", "datasets", "vllm")
