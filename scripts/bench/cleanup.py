@@ -1,7 +1,7 @@
 """How long a running program's processes outlive its session's socket.
 
-Owns finding those processes: the children of the server that were not there before the step, once
-four of them, forked by the program, have used some CPU time.
+Owns finding those processes: the descendants of the server that were not there before the step and
+have used some CPU time, once there are four of them, as many as the program forks.
 """
 
 from __future__ import annotations
@@ -78,4 +78,5 @@ def _at_work(server: psutil.Process, before: set[int]) -> list[psutil.Process]:
         spinning = [child for child in new if sum(child.cpu_times()[:2]) > 0.05]
     except psutil.NoSuchProcess:
         return []
-    return new if len(spinning) >= 4 else []
+    # Not all that is new: a warm pool that refills starts processes of its own, which stay.
+    return spinning if len(spinning) >= 4 else []
