@@ -31,7 +31,9 @@ step "mypy" mypy
 step "codespell" codespell
 step "shellcheck" shellcheck -x scripts/*.sh scripts/lib/*.sh .ci/run
 if [ $fast = 1 ]; then
-    step "tests (fast)" python -m pytest -q -m "not slow"
+    # Two files at a time; what runs long, or needs the machine for itself, is for the full run.
+    step "tests (fast)" python -m pytest -q -n 2 --dist loadfile -m "not slow" \
+        --ignore tests/envhost/attacks --ignore tests/envhost/faults --ignore tests/interop
 else
     step "tests" python -m pytest -q
 fi
