@@ -35,7 +35,8 @@ if [ $fast = 1 ]; then
     # (attacks, faults, cells), and a file whose lone surrogates cannot travel between processes.
     step "tests (fast)" python -m pytest -q -n 2 --dist loadfile -m "not slow" \
         --ignore tests/envhost/attacks --ignore tests/envhost/faults --ignore tests/interop \
-        --ignore tests/envhost/test_cells.py --ignore tests/envhost/test_telemetry.py
+        --ignore tests/envhost/test_cells.py --ignore tests/envhost/test_warm.py \
+        --ignore tests/envhost/test_telemetry.py
 else
     step "tests" python -m pytest -q
 fi
