@@ -244,7 +244,11 @@ async def test_a_memory_group_bounds_all_processes_together() -> None:
     source = (
         b"import os, time\n"
         b"for _ in range(3):\n"
-        b"    if os.fork() == 0: held = bytearray(os.urandom(1) * (60 << 20)); time.sleep(1e9)\n"
+        b"    if os.fork() == 0:\n"
+        # One copy only: two would be above the limit of one process, and end it by itself.
+        b"        held = bytearray(60 << 20)\n"
+        b"        held[::4096] = b'x' * len(held[::4096])\n"
+        b"        time.sleep(1e9)\n"
         b"os.wait()"  # none of them ends by itself
     )
     limits = CellLimits(memory_limit_bytes=128 * 1024 * 1024)
