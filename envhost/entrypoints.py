@@ -7,8 +7,10 @@ an environment (an object with `async` reset, step, state and close), made anew 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import trio
@@ -18,6 +20,9 @@ from .environment import Description, Environment, EnvironmentFactory, load_call
 from .errors import ConfigError
 
 __all__ = ["make_factory"]
+
+_SLOW_SECONDS = 0.005
+"""A constructor that takes longer than this is called in a thread, from the second time on."""
 
 _METHODS = ("reset", "step", "state", "close")
 # Settings of the server that an entrypoint gets if it takes them: the operator's choice alone.
@@ -47,7 +52,9 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
         inspect.signature(make).bind(**options)
     except TypeError as error:
         raise ConfigError(f"entrypoint {name}: --env-config does not fit: {error}") from None
+    started = time.perf_counter()
     first = make(**options)
+    is_slow = time.perf_counter() - started > _SLOW_SECONDS
     if isinstance(first, EnvironmentFactory):
         return first
     missing = [
@@ -60,7 +67,9 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
             f"entrypoint {name}: expected an environment with async reset, step, state and close, "
             f"got {type(first).__name__}, where {', '.join(missing)} is missing or not async"
         )
-    return _PlainFactory(name, make, options, first, config.limits.close_seconds)
+    return _PlainFactory(
+        name, make, options, first, is_slow=is_slow, close_seconds=config.limits.close_seconds
+    )
 
 
 class _PlainFactory:
@@ -72,12 +81,15 @@ class _PlainFactory:
         make: Callable[..., Environment],
         options: Mapping[str, Any],
         first: Environment,
+        *,
+        is_slow: bool,
         close_seconds: float,
     ) -> None:
         self._name = name
         self._make = make
         self._options = options
         self._first: Environment | None = first
+        self._is_slow = is_slow
         self._close_seconds = close_seconds
 
     def describe(self) -> Description:
@@ -97,4 +109,7 @@ class _PlainFactory:
         if self._first is not None:
             first, self._first = self._first, None
             return first
+        if self._is_slow:
+            # In a thread, so that it holds up nobody else; a thread hop costs 0.1 ms.
+            return await trio.to_thread.run_sync(partial(self._make, **self._options))
         return self._make(**self._options)

@@ -161,3 +161,34 @@ def test_a_file_does_not_take_a_librarys_place(tmp_path: Path) -> None:
     load_callable(f"{path}:Plain")
 
     assert sys.modules["json"] is json
+
+
+async def test_a_slow_constructor_holds_up_nobody(tmp_path: Path) -> None:
+    """It is called in a thread, so that the loop goes on meanwhile."""
+    path = tmp_path / "slow_environment.py"
+    path.write_text(
+        "import threading\n"
+        "entered, go_on, threads = threading.Event(), threading.Event(), []\n"
+        "class Slow:\n"
+        "    def __init__(self):\n"
+        "        threads.append(threading.current_thread())\n"
+        "        if len(threads) == 1:\n"
+        "            go_on.wait(0.05)\n"  # the first, at start, shows how slow it is
+        "        else:\n"
+        "            entered.set()\n"
+        "            assert go_on.wait(30)\n"
+        "    async def reset(self): ...\n"
+        "    async def step(self, action): ...\n"
+        "    async def state(self): ...\n"
+        "    async def close(self): ...\n"
+    )
+    factory = make_factory(_config(f"{path}:Slow"))
+    first = await factory.build()
+    module = sys.modules[type(first).__module__]
+
+    async with factory.serving(), trio.open_nursery() as nursery:
+        nursery.start_soon(factory.build)
+        with trio.fail_after(30):
+            await trio.to_thread.run_sync(module.entered.wait)
+        module.go_on.set()  # reached while the second constructor still waits
+    assert module.threads[1] is not module.threads[0]
