@@ -6,7 +6,6 @@ so that a program gets the same verdict from both.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +20,7 @@ from ..judge.judging import Judge, JudgeRules, Verdict
 from ..judge.opening import open_judge
 from ..judge.problems import ProblemSet, Split, load_problems
 from ..sandbox.limits import CellLimits
+from ..settings import nearest
 
 __all__ = ["CodeOptions", "checked_options"]
 
@@ -145,8 +145,7 @@ def checked_options(options: Mapping[str, Any], *, unsafe_no_sandbox: bool) -> C
     kinds = get_type_hints(CodeOptions)
     for name, value in options.items():
         if name not in kinds:
-            close = difflib.get_close_matches(name, kinds, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(kinds)}"
+            hint = nearest(name, kinds) or f"; known: {', '.join(kinds)}"
             raise ConfigError(f"env_config.{name}: unknown option{hint}")
         if not _fits(value, kinds[name]):
             raise ConfigError(
