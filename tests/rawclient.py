@@ -52,7 +52,8 @@ class RawClient:
         self.socket.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
         while b"\r\n\r\n" not in self._received:
             self._receive()
-        head, _, self._received = self._received.partition(b"\r\n\r\n")
+        head, end, self._received = self._received.partition(b"\r\n\r\n")
+        self.head = head + end
         self.status = int(head.split()[1])
 
     def send(self, message: Any) -> None:

@@ -21,6 +21,7 @@ __all__ = ["AccessRules", "fits_header", "is_loopback"]
 
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 _PREFIX = "/t/"
+_OFFER_PREFIX = "envhost.bearer."
 
 
 @frozen(kw_only=True)
@@ -106,6 +107,8 @@ def _split_prefix(head: RequestHead) -> tuple[RequestHead, str | None]:
 
 def _header_token(head: RequestHead) -> str | None:
     scheme, _, value = head.headers.get("authorization", "").partition(" ")
+    if not scheme:
+        return _protocol_token(head)
     if scheme.lower() == "bearer":
         return value.strip()
     if scheme.lower() == "basic":
@@ -114,4 +117,16 @@ def _header_token(head: RequestHead) -> str | None:
         except (binascii.Error, UnicodeDecodeError):
             return None
         return pair.partition(":")[2]
+    return None
+
+
+def _protocol_token(head: RequestHead) -> str | None:
+    """Return the token that a browser's WebSocket, which can set no other header, offers."""
+    for offered in head.headers.get("sec-websocket-protocol", "").split(","):
+        name, found, value = offered.strip().partition(_OFFER_PREFIX)
+        if found and not name:
+            try:
+                return base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).decode()
+            except (binascii.Error, ValueError):
+                return None
     return None

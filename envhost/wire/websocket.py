@@ -19,9 +19,11 @@ from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 __all__ = ["Disconnected", "WebSocket"]
 
+_SUBPROTOCOL = Subprotocol("envhost")
 _RECEIVE_BYTES = 64 * 1024
 _CLOSE_SECONDS = 1.0
 
@@ -54,7 +56,9 @@ class WebSocket:
         """When the peer last sent anything: its sign of life."""
         self._stream = stream
         self._request = request
-        self._protocol = ServerProtocol(max_size=max_message_bytes)
+        self._protocol = ServerProtocol(
+            max_size=max_message_bytes, select_subprotocol=_select_subprotocol
+        )
         self._frames: list[Frame] = []  # received and not yet given out, in reverse
         self._parts = bytearray()  # of a fragmented message; a list would grow with empty ones
         self._is_text = True
@@ -227,3 +231,8 @@ class WebSocket:
             raise Disconnected(None) from None
         finally:
             self._sending.release()
+
+
+def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Take our own name where it is offered, as a browser wants; never its token (see `auth`)."""
+    return _SUBPROTOCOL if _SUBPROTOCOL in offered else None

@@ -73,6 +73,32 @@ def test_the_header_carries_the_token(authorization: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("offered", "status"),
+    [
+        ("envhost, envhost.bearer.dG9rZW4", 0),  # base64url of `token`, unpadded
+        ("envhost.bearer.dG9rZW4=,other", 0),
+        ("envhost.bearer.dG9rZQ", 401),
+        ("envhost.bearer.", 401),
+        ("envhost.bearer.token", 401),
+        ("envhost.bearer.d", 401),
+        ("envhost.bearer.\u00e9", 401),
+        ("xenvhost.bearer.dG9rZW4", 401),
+        ("envhost", 401),
+        ("", 401),
+    ],
+)
+def test_a_browsers_websocket_offers_the_token_as_a_subprotocol(offered: str, status: int) -> None:
+    """The one header that a page can set there; no token stands in a URL."""
+    assert _status(GUARDED, **{"sec-websocket-protocol": offered}) == status
+
+
+def test_an_authorization_header_outweighs_a_subprotocol() -> None:
+    """One wrong token is not mended by another way of giving it."""
+    headers = {"authorization": "Bearer x", "sec-websocket-protocol": "envhost.bearer.dG9rZW4"}
+    assert _status(GUARDED, **headers) == 401
+
+
+@pytest.mark.parametrize(
     ("path", "status", "rest"),
     [
         ("/t/to%6Ben/ws", 0, "/ws"),
@@ -116,10 +142,13 @@ def test_an_origin_is_checked_with_a_token_too() -> None:
     assert _status(GUARDED, authorization="Bearer token", origin="http://evil.example") == 403
 
 
-@given(st.text(), st.text(), st.text(), st.text())
-def test_no_head_makes_the_rules_raise(path: str, host: str, origin: str, auth: str) -> None:
+@given(st.text(), st.text(), st.text(), st.text(), st.text())
+def test_no_head_makes_the_rules_raise(
+    path: str, host: str, origin: str, auth: str, protocol: str
+) -> None:
     """Whatever a client sends there is an answer, and it never opens a guarded server."""
     headers = {"host": host, "origin": origin, "authorization": auth}
+    headers["sec-websocket-protocol"] = f"envhost.bearer.{protocol}"
 
     assert _status(GUARDED, f"/t/{path}", **headers) in {401, 403}
     assert _status(OPEN, path, **headers) in {0, 403}

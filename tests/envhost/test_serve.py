@@ -27,6 +27,7 @@ from envhost.__main__ import main
 Start = Callable[..., Any]
 
 TOKEN = "correct-horse-battery-staple"
+TOKEN_BASE64URL = base64.urlsafe_b64encode(TOKEN.encode()).decode().rstrip("=")
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -396,10 +397,11 @@ def _basic(user: str, password: str) -> str:
         ("/ws", f"authorization: bearer  {TOKEN} "),
         ("/ws", _basic("anyone", TOKEN)),
         (f"/t/{TOKEN}/ws", "X-Nothing: 0"),
+        ("/ws", f"Sec-WebSocket-Protocol: envhost, envhost.bearer.{TOKEN_BASE64URL}"),
     ],
 )
-def test_the_token_opens_in_three_ways(guarded_server: Any, path: str, header: str) -> None:
-    """Bearer, Basic with any user, and the path prefix."""
+def test_the_token_opens_in_four_ways(guarded_server: Any, path: str, header: str) -> None:
+    """Bearer, Basic with any user, the path prefix, and a browser's subprotocol."""
     with RawClient(guarded_server.port, path=path, headers=(header,)) as client:
         assert client.status == 101
         client.reset()
@@ -443,6 +445,10 @@ def test_the_token_shows_nowhere(guarded_server: Any) -> None:
         for header in (f"Authorization: Bearer {TOKEN}x", f"Authorization: Bearer {TOKEN}"):
             request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n"
             replies += _exchange(port, request.encode())
+    offer = f"Sec-WebSocket-Protocol: envhost, envhost.bearer.{TOKEN_BASE64URL}"
+    with RawClient(port, headers=(offer,)) as client:
+        replies += client.head
+    assert b"Sec-WebSocket-Protocol: envhost\r\n" in replies
     with RawClient(port, path=f"/t/{TOKEN}/ws") as client:
         client.reset()
         client.send_frame(0x1, b"\xff")
@@ -450,7 +456,9 @@ def test_the_token_shows_nowhere(guarded_server: Any) -> None:
     wait_for_log(guarded_server, "session.closed")
 
     assert TOKEN.encode() not in replies
+    assert TOKEN_BASE64URL.encode() not in replies
     assert TOKEN not in guarded_server.log()
+    assert TOKEN_BASE64URL not in guarded_server.log()
     assert TOKEN not in " ".join(psutil.Process(guarded_server.process.pid).cmdline())
 
 
