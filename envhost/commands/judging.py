@@ -16,7 +16,7 @@ import trio
 from ..embed import single_error
 from ..envs.code_options import CodeOptions, checked_options
 from ..errors import NotScored
-from ..judge.judging import Judge, Verdict
+from ..judge.judging import Judge, OnTest, Verdict
 from ..judge.problems import Problem
 from ..settings import json_object
 from ..telemetry import printable
@@ -89,11 +89,11 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> 
 
 
 async def verdict_of(
-    judge: Judge, problem: Problem, code: str, *, max_tests: int
+    judge: Judge, problem: Problem, code: str, *, max_tests: int, on_test: OnTest | None = None
 ) -> Verdict | NotScored:
     """Judge a program; a failure to do so is returned too, since others go on."""
     try:
-        return await judge.judge(problem, code, max_tests=max_tests)
+        return await judge.judge(problem, code, max_tests=max_tests, on_test=on_test)
     except NotScored as failure:
         return failure
 

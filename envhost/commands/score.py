@@ -13,8 +13,9 @@ from attrs import evolve, frozen
 from ..envs.code_options import CodeOptions
 from ..errors import ConfigError, NotScored
 from ..judge.extract import extract_code
-from ..judge.judging import Judge, Verdict
+from ..judge.judging import Verdict, VerdictName, no_code
 from ..judge.problems import Problem, ProblemSet, Split
+from ..sandbox.limits import Outcome
 from ..settings import nearest
 from ..telemetry import printable
 from .judging import code_options, echo_table, for_each, judging_options, run, verdict_of
@@ -26,7 +27,7 @@ _MIB = 1024 * 1024
 
 @frozen
 class _Scored:
-    """What came of one program: the step's metadata, and with `--verbose` that of each test."""
+    """What came of one program: the step's metadata, and with `--verbose` a line of each test."""
 
     program: str
     result: Mapping[str, Any]
@@ -107,24 +108,39 @@ async def _score(
     verbose: bool,
 ) -> list[_Scored]:
     found: dict[str, _Scored] = {}
+    max_tests = options.tests_of(split)
+    if verbose:  # the tests after the first failed one too
+        options = evolve(options, reward_mode="fraction")
     async with options.open_judge(problems) as judge:
 
         async def one(program: str) -> None:
             code = sources[program]
             if code is None:
-                found[program] = _Scored(program, {"verdict": "NC"})
+                none = no_code(problem, max_tests=max_tests)
+                found[program] = _Scored(program, none.metadata())
                 return
-            verdict = await verdict_of(judge, problem, code, max_tests=options.tests_of(split))
-            tests = await _each_test(judge, problem, code) if verbose else ()
-            found[program] = _Scored(program, _result(verdict), tests)
+            tests: list[Mapping[str, Any]] = []
+
+            def note(index: int, name: VerdictName, outcome: Outcome) -> None:
+                tests.append(_test_result(index, name, outcome))
+
+            verdict = await verdict_of(
+                judge, problem, code, max_tests=max_tests, on_test=note if verbose else None
+            )
+            found[program] = _Scored(program, _result(verdict), tuple(tests))
 
         await for_each(sources, one)
     return [found[program] for program in sources]
 
 
-async def _each_test(judge: Judge, problem: Problem, code: str) -> tuple[Mapping[str, Any], ...]:
-    alone = [evolve(problem, tests=(test,)) for test in problem.tests]
-    return tuple([_result(await verdict_of(judge, each, code, max_tests=1)) for each in alone])
+def _test_result(index: int, name: VerdictName, outcome: Outcome) -> Mapping[str, Any]:
+    return {
+        "test": index,
+        "verdict": name,
+        "cpu_seconds": round(outcome.cpu_seconds, 4),
+        "wall_seconds": round(outcome.wall_seconds, 4),
+        "peak_memory_bytes": outcome.peak_memory_bytes,
+    }
 
 
 def _result(verdict: Verdict | NotScored) -> Mapping[str, Any]:
@@ -146,7 +162,7 @@ def _echo(problem: Problem, scored: list[_Scored]) -> None:
     for each in scored:
         if each.tests:
             click.echo(printable(f"\n{each.program}, test by test".lstrip()))
-            rows = [(n, test["verdict"], *_costs(test)) for n, test in enumerate(each.tests)]
+            rows = [(test["test"], test["verdict"], *_costs(test)) for test in each.tests]
             echo_table(("test", "verdict", *_COSTS), rows)
         said = each.result.get("stderr_tail", "").rstrip().split("\n")
         for line in said if each.tests else said[-1:]:

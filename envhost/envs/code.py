@@ -18,7 +18,7 @@ from attrs import frozen
 from ..environment import Description, Observation, StepResult, text_observation
 from ..errors import EpisodeError, NotScored, ProtocolError
 from ..judge.extract import extract_code
-from ..judge.judging import Judge
+from ..judge.judging import Judge, no_code
 from ..judge.problems import Problem, ProblemSet, Split
 from ..judge.record import Record, Recorded, open_record
 from ..telemetry import session_id
@@ -163,9 +163,10 @@ class CodeEnvironment:
         episode, self._episode = self._episode, None
         isolation = {"isolation": self._judge.isolation}
         code = extract_code(answer)
-        if code is None:
-            return _ended(self._options.reward_no_code, {"verdict": "NC"} | isolation)
         max_tests = self._options.tests_of(episode.split)
+        if code is None:
+            result = no_code(episode.problem, max_tests=max_tests).metadata()
+            return _ended(self._options.reward_no_code, result | isolation)
         try:
             verdict = await self._judge.judge(episode.problem, code, max_tests=max_tests)
         except NotScored:

@@ -7,6 +7,7 @@ means. A failure of ours is tried once more and then raised: it is never a verdi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Literal
 
 import trio
@@ -19,9 +20,9 @@ from ..telemetry import programs_running
 from .compare import Tolerance, outputs_match, text_of, values_match
 from .problems import Problem, Test
 
-__all__ = ["Judge", "JudgeRules", "Verdict", "VerdictName"]
+__all__ = ["Judge", "JudgeRules", "OnTest", "Verdict", "VerdictName", "no_code"]
 
-VerdictName = Literal["AC", "WA", "TLE", "ILE", "MLE", "OLE", "RE", "CE"]
+VerdictName = Literal["AC", "WA", "TLE", "ILE", "MLE", "OLE", "RE", "CE", "NC"]
 
 _STDERR_CHARACTERS = 2048
 _CHECKER_LIMITS = CellLimits()
@@ -77,6 +78,16 @@ class Verdict:
         }
 
 
+OnTest = Callable[[int, VerdictName, Outcome], None]
+"""What is told of a test that was run: its index, its verdict, and what came of the run."""
+
+
+def no_code(problem: Problem, *, max_tests: int) -> Verdict:
+    """Return the verdict of an answer without a program."""
+    total = min(max_tests, len(problem.tests))
+    return Verdict(name="NC", tests_run=0, tests_passed=0, tests_total=total)
+
+
 class Judge:
     """Judges programs, as many at once as there are processors.
 
@@ -102,10 +113,13 @@ class Judge:
         """Which cells programs run in, and why not warm ones."""
         return self._cells.kind
 
-    async def judge(self, problem: Problem, code: str, *, max_tests: int) -> Verdict:
+    async def judge(
+        self, problem: Problem, code: str, *, max_tests: int, on_test: OnTest | None = None
+    ) -> Verdict:
         """Run a program against a problem's tests, the cheapest first, to the first failure.
 
-        Of more than `max_tests` tests those with the longest inputs are run.
+        Of more than `max_tests` tests those with the longest inputs are run; `on_test` is told of
+        each that was.
 
         Raises:
             NotScored: We failed twice; the program has no verdict.
@@ -116,6 +130,8 @@ class Judge:
         for index in chosen:
             test = problem.tests[index]
             name, outcome, queued = await self._twice(problem, test, source)
+            if on_test is not None:
+                on_test(index, name, outcome)
             passed = name == "AC"
             verdict = evolve(
                 verdict,

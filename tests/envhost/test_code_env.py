@@ -195,6 +195,19 @@ async def test_metadata_of_a_step(doubling: str) -> None:
     assert "60" not in metadata["stderr_tail"]
 
 
+async def test_metadata_without_code(doubling: str) -> None:
+    """An answer without a program has the same keys as any other, and no test was run."""
+    async with environment(dataset=doubling) as one:
+        await one.reset(seed=0)
+        judged = (await one.step({"message": HALF})).metadata
+        await one.reset(seed=0)
+        none = (await one.step({"message": "I do not know."})).metadata
+    assert none.keys() == judged.keys()
+    assert (none["verdict"], none["tests_run"], none["tests_passed"]) == ("NC", 0, 0)
+    assert none["tests_total"] == judged["tests_total"] > 0
+    assert none["first_failed"] is None
+
+
 async def test_unsafe_needs_words(doubling: str) -> None:
     """Without a sandbox nothing is served but by an option and a flag."""
     with pytest.raises(ConfigError, match="--unsafe-no-sandbox"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -83,7 +84,24 @@ def test_json_has_the_metadata(tmp_path: Path, problems: str, run_envhost: Run) 
     right, wrong = map(json.loads, done.stdout.splitlines())
     assert (right["program"], right["problem_id"]) == (paths[0], "zero")
     assert (right["verdict"], right["tests_passed"], right["tests_total"]) == ("AC", 2, 2)
-    assert [test["verdict"] for test in wrong["tests"]] == ["AC", "WA"]
+    assert [(test["test"], test["verdict"]) for test in wrong["tests"]] == [(0, "AC"), (1, "WA")]
+    assert (wrong["verdict"], wrong["first_failed"], wrong["tests_run"]) == ("WA", 1, 2)
+
+
+def test_verbose_runs_no_test_twice(tmp_path: Path, problems: str, run_envhost: Run) -> None:
+    """What is shown test by test are the very runs that the verdict is made of."""
+    plain = ["--env-config", '{"sandbox_type": "none"}', "--unsafe-no-sandbox"]
+    with tempfile.TemporaryDirectory() as place:  # that the programs' user can reach
+        Path(place).chmod(0o755)
+        count = Path(place, "count")
+        count.touch()
+        count.chmod(0o666)
+        (path,) = write(tmp_path, counts=f"open({str(count)!r}, 'a').write('x')\n{SUM}")
+
+        done = run_envhost("score", problems, path, "--row", "0", "--verbose", *plain)
+
+        assert done.returncode == 0, done.stdout
+        assert count.read_text() == "xx"
 
 
 def test_a_program_or_an_answer_from_standard_input(problems: str, run_envhost: Run) -> None:
