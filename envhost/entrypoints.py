@@ -15,14 +15,18 @@ from typing import Any
 
 import trio
 
-from .config import ServerConfig
+from .config import DEFAULT_ENTRYPOINT, ServerConfig
 from .environment import Description, Environment, EnvironmentFactory, load_callable
+from .envs.gem_code import gem_code
 from .errors import ConfigError
+from .telemetry import log_event
 
 __all__ = ["make_factory"]
 
 _SLOW_SECONDS = 0.005
 """A constructor that takes longer than this is called in a thread, from the second time on."""
+
+_GEM = "gem:make"
 
 _METHODS = ("reset", "step", "state", "close")
 # Settings of the server that an entrypoint gets if it takes them: the operator's choice alone.
@@ -35,7 +39,7 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
     Raises:
         ConfigError: No such entrypoint, options that it does not take, or a wrong result.
     """
-    name, options = config.entrypoint, dict(config.env_config)
+    name, options = _resolved(config.entrypoint, config.env_config)
     make = load_callable(name)
     try:
         parameters = inspect.signature(make).parameters
@@ -70,6 +74,16 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
     return _PlainFactory(
         name, make, options, first, is_slow=is_slow, close_seconds=config.limits.close_seconds
     )
+
+
+def _resolved(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the entrypoint and options that serve what is asked for."""
+    code = gem_code(options) if name == _GEM else None
+    if code is None:
+        return name, dict(options)
+    for note in code.notes:
+        log_event("server.note", text=note)
+    return DEFAULT_ENTRYPOINT, dict(code.options)
 
 
 class _PlainFactory:

@@ -90,7 +90,7 @@ HOMES = {
     "wsproto": {"envhost.wire.dial"},
     "pyseccomp": {"envhost.sandbox.seccomp"},
     "datasets": {"envhost.judge.problems"},
-    "gem": {"envhost.envs.gem"},
+    "gem": {"envhost.envs.gem", "envhost.envs.gem_code"},
     "vllm": {"rltrain.sampler.vllm"},
     "deepspeed": {"rltrain.engine"},
     "peft": {"rltrain.policy"},
