@@ -25,11 +25,11 @@ _PLACES = ("/tmp", "/run", "/dev/shm")
 
 
 @contextmanager
-def nothing_left() -> Iterator[None]:
-    """Assert that what runs inside leaves no process, descriptor or file."""
+def nothing_left(uid: int = 65534) -> Iterator[None]:
+    """Assert that what runs inside leaves no process, descriptor or file; programs' are `uid`'s."""
     libc = ctypes.CDLL(None)
     before = descendants(os.getpid())
-    files, descriptors = _files(), _descriptors()
+    files, descriptors = _files(uid), _descriptors()
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
@@ -37,7 +37,7 @@ def nothing_left() -> Iterator[None]:
     finally:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     assert _descriptors() == descriptors
-    assert not _files() - files
+    assert not _files(uid) - files
 
 
 def wait_for_no_descendants(known: list[int]) -> None:
@@ -73,12 +73,12 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _files() -> set[str]:
+def _files(uid: int) -> set[str]:
     """Return what is ours or a cell's in the places where programs can write."""
     found = set()
     for place in _PLACES:
         for entry in os.scandir(place):
             with suppress(FileNotFoundError):
-                if f"-{os.getpid()}-" in entry.name or entry.stat().st_uid == 65534:
+                if f"-{os.getpid()}-" in entry.name or entry.stat().st_uid == uid:
                     found.add(entry.path)
     return found

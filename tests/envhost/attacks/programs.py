@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-__all__ = ["ATTACKS", "Attack"]
+__all__ = ["ATTACKS", "Attack", "in_warm_cell"]
 
 MIB = 1024 * 1024
 QUICK = {"cpu_limit_seconds": 0.5}
@@ -471,3 +471,13 @@ ATTACKS = [
     ),
     attack("44c", "kills the runner", "import os; os.kill(os.getppid(), 9)", "RE", exit_code=-9),
 ]
+
+# What kills the process above it: a warm cell's ignores that, and the output decides.
+UNKILLABLE = {"44c": "WA", "46b": "AC"}
+
+
+def in_warm_cell(attack: Attack) -> Attack:
+    """Return an attack with the verdict that it must get in a warm cell."""
+    if attack.number not in UNKILLABLE:
+        return attack
+    return evolve(attack, verdicts=(UNKILLABLE[attack.number],), exit_code=None)

@@ -13,11 +13,18 @@ from typing import Any
 
 import pytest
 import trio
-from attrs import evolve
 from leftovers import nothing_left
-from programs import ATTACKS, Attack
+from programs import ATTACKS, Attack, in_warm_cell
 from rawclient import RawClient, wait_until
-from test_programs import NEIGHBOUR, SUM, flat_memory, judged, marked
+from test_programs import (
+    NEIGHBOUR,
+    SECRET,
+    SUM,
+    flat_memory,
+    given_to_attacks,
+    judged,
+    marked,
+)
 from test_sudden_ends import LOOP as LOOPING_ANSWER
 from test_sudden_ends import descriptors
 
@@ -34,31 +41,17 @@ MOST_DELAY_SECONDS = 0.01
 SPARES = 2
 
 
-# What kills the process above it: a warm cell's ignores that, and the output decides.
-UNKILLABLE = {"44c": "WA", "46b": "AC"}
-
-
-def in_warm_cell(attack: Attack) -> Attack:
-    """Return an attack with the verdict that it must get in a warm cell."""
-    if attack.number not in UNKILLABLE:
-        return attack
-    return evolve(attack, verdicts=(UNKILLABLE[attack.number],), exit_code=None)
-
-
 @pytest.mark.parametrize("attack", marked([in_warm_cell(attack) for attack in ATTACKS]))
 async def test_in_a_warm_cell(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program gets its verdict, leaves nothing, and the cells serve the next as ever."""
-    monkeypatch.setenv("HOST_SECRET", "HOST-SECRET-6031")
+    monkeypatch.setenv("HOST_SECRET", SECRET)
     with (
         nothing_left(),
         flat_memory(),
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
     ):
-        name = f"envhost-{os.urandom(4).hex()}"
-        abstract.bind(b"\0" + name.encode())
-        abstract.listen()
-        given = {"port": str(listener.getsockname()[1]), "name": name}
+        given = given_to_attacks(listener, abstract)
         async with warm_cells(find_interpreter(None), size=1) as cells:
             if attack.needs_memory_group and "memory" in cells.isolation:
                 pytest.skip(f"no memory cgroup here: {cells.isolation}")

@@ -22,6 +22,7 @@ from envhost.sandbox.limits import CellLimits
 
 # One of each kind; the rest is slow.
 FAST = {"1", "10", "11", "19", "22", "24", "33", "37", "42", "43", "44", "46"}
+SECRET = "HOST-SECRET-6031"  # attack 37 is told it, and looks for it
 MOST_GROWTH_KIB = 64 * 1024
 NEIGHBOUR = Problem(problem_id="neighbour", text="", tests=(Case("1 2\n", "3\n"),))
 SUM = "print(sum(map(int, input().split())))"
@@ -37,6 +38,14 @@ def marked(attacks: list[Attack]) -> list[object]:
         )
         for attack in attacks
     ]
+
+
+def given_to_attacks(listener: socket.socket, abstract: socket.socket) -> dict[str, str]:
+    """Return what attacks are told of the host: a port that listens, and an abstract socket."""
+    name = f"envhost-{os.urandom(4).hex()}"
+    abstract.bind(b"\0" + name.encode())
+    abstract.listen()
+    return {"port": str(listener.getsockname()[1]), "name": name}
 
 
 async def judged(cells: Cells, attack: Attack, given: dict[str, str]) -> Verdict:
@@ -74,10 +83,7 @@ async def check(opened: AbstractAsyncContextManager[Cells], attack: Attack) -> N
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
     ):
-        name = f"envhost-{os.urandom(4).hex()}"
-        abstract.bind(b"\0" + name.encode())
-        abstract.listen()
-        given = {"port": str(listener.getsockname()[1]), "name": name}
+        given = given_to_attacks(listener, abstract)
         async with opened as cells:
             if attack.needs_memory_group and "memory" in cells.isolation:
                 pytest.skip(f"no memory cgroup here: {cells.isolation}")
@@ -90,7 +96,7 @@ async def check(opened: AbstractAsyncContextManager[Cells], attack: Attack) -> N
 @pytest.mark.parametrize("attack", marked(ATTACKS))
 async def test_in_a_cell(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a bubblewrap cell a program gets its verdict and leaves nothing."""
-    monkeypatch.setenv("HOST_SECRET", "HOST-SECRET-6031")
+    monkeypatch.setenv("HOST_SECRET", SECRET)
     await check(bwrap_cells(find_interpreter(None)), attack)
 
 
