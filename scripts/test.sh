@@ -38,6 +38,8 @@ if [ $fast = 1 ]; then
         --ignore tests/envhost/test_cells.py --ignore tests/envhost/test_warm.py \
         --ignore tests/envhost/test_telemetry.py
 else
+    ensure_daemon sshd openssh-server
+    ensure_daemon haproxy haproxy
     step "tests" python -m pytest -q
 fi
 say "all green in $((SECONDS - started)) s"

@@ -62,6 +62,15 @@ ensure_package() {
     fi || die "could not install $package; the output is above"
 }
 
+# ensure_daemon COMMAND PACKAGE: the same for a package that would start a service of its own: the
+# tests run the program themselves, and a service on somebody's machine is not ours to start.
+ensure_daemon() {
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null && return
+    [ ! -d /run/systemd/system ] ||
+        die "no $1: the tests run one of their own; installing $2 may start a service too, so do it yourself"
+    ensure_package "$1" "$2"
+}
+
 ensure_bubblewrap() {
     [ "$(uname -s)" = Linux ] || die "programs run in bubblewrap, which is Linux only: use a Linux machine or VM"
     ensure_package bwrap bubblewrap
