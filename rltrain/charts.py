@@ -19,11 +19,11 @@ _COLOURS = ("#2f6fdb", "#d9822b", "#2a9d62", "#b8405e", "#7b5cc4", "#5b8a94", "#
 
 @frozen(kw_only=True)
 class Series:
-    """Points in the order of x; a band is a half width for each point."""
+    """Points in the order of x; a band has a lower and an upper value for each point."""
 
     name: str
     points: Sequence[tuple[float, float]]
-    band: Sequence[float] = field(factory=tuple)
+    band: Sequence[tuple[float, float]] = field(factory=tuple)
 
 
 @frozen
@@ -51,8 +51,7 @@ def line_chart(title: str, series: Sequence[Series]) -> str:
     values: list[float] = []
     for line in series:
         values += [y for _, y in line.points]
-        values += [y - half for (_, y), half in zip(line.points, line.band, strict=False)]
-        values += [y + half for (_, y), half in zip(line.points, line.band, strict=False)]
+        values += [bound for bounds in line.band for bound in bounds]
     places = [x for line in series for x, _ in line.points]
     scale = _Scale((min(places), max(places)), (min(0.0, *values), max(values) or 1.0))
     marks = [_line(line, _COLOURS[i % len(_COLOURS)], scale) for i, line in enumerate(series)]
@@ -86,8 +85,8 @@ def _line(line: Series, colour: str, scale: _Scale) -> str:
     band = ""
     if line.band:
         both = list(zip(line.points, line.band, strict=True))
-        upper = [f"{scale.x(x):.1f},{scale.y(y + half):.1f}" for (x, y), half in both]
-        lower = [f"{scale.x(x):.1f},{scale.y(y - half):.1f}" for (x, y), half in both[::-1]]
+        upper = [f"{scale.x(x):.1f},{scale.y(high):.1f}" for (x, _), (_, high) in both]
+        lower = [f"{scale.x(x):.1f},{scale.y(low):.1f}" for (x, _), (low, _) in both[::-1]]
         band = f'<polygon points="{" ".join(upper + lower)}" fill="{colour}" opacity="0.15"/>'
     if len(places) == 1:
         x, y = places[0].split(",")

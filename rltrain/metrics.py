@@ -18,7 +18,14 @@ from attrs import asdict, frozen
 
 from .rollout import Rollout
 
-__all__ = ["EvaluationRecord", "RolloutSummary", "RunLog", "StepRecord", "read_records"]
+__all__ = [
+    "EvaluationRecord",
+    "RolloutSummary",
+    "RunLog",
+    "StepRecord",
+    "read_records",
+    "reward_spread",
+]
 
 
 @frozen(kw_only=True)
@@ -29,6 +36,8 @@ class RolloutSummary:
     unscored: int
     reward_mean: float | None
     reward_std: float | None
+    reward_min: float | None
+    reward_max: float | None
     solved: float | None
     completion_tokens: float | None
     cut_share: float | None
@@ -48,6 +57,8 @@ class RolloutSummary:
             unscored=len(failed),
             reward_mean=fmean(rewards) if rewards else None,
             reward_std=pstdev(rewards) if rewards else None,
+            reward_min=min(rewards, default=None),
+            reward_max=max(rewards, default=None),
             solved=fmean(solved) if solved else None,
             completion_tokens=fmean(lengths) if lengths else None,
             cut_share=fmean(rollout.is_cut for rollout in scored) if scored else None,
@@ -69,6 +80,8 @@ class StepRecord:
     turns: int
     reward_mean: float | None
     reward_std: float | None
+    reward_min: float | None
+    reward_max: float | None
     solved: float | None
     episodes: int
     unscored: int
@@ -206,6 +219,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return records
+
+
+def reward_spread(record: Mapping[str, Any]) -> tuple[float, float]:
+    """Return mean ± deviation of a step's rewards, as far as rewards went: (low, high)."""
+    mean, deviation = record["reward_mean"], record["reward_std"]
+    return max(record["reward_min"], mean - deviation), min(record["reward_max"], mean + deviation)
 
 
 def _open(path: Path, resumed_step: int) -> TextIO:

@@ -13,6 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from .charts import Series, line_chart, stacked_chart
+from .metrics import reward_spread
 from .text import visible
 
 __all__ = ["RunFiles", "comparison_page", "run_page"]
@@ -118,7 +119,7 @@ def _rewards(run: RunFiles) -> list[Series]:
     training = Series(
         name="training, sampled (± deviation)",
         points=[(record["step"], record["reward_mean"]) for record in scored],
-        band=[record["reward_std"] for record in scored],
+        band=[reward_spread(record) for record in scored],
     )
     return [training, _series("held out, greedy", run.evaluations, "reward_mean")]
 

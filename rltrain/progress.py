@@ -50,7 +50,7 @@ class Display:
     """Progress of a run.
 
     Args:
-        planned_steps: Training steps, as far as is known before.
+        planned_steps: Training steps, as far as is known before: episodes may end early.
         planned_turns: Environment turns; they decide when the run ends.
         done_steps: Steps done before, in a run that is resumed.
         done_turns: Turns of those.
@@ -59,7 +59,7 @@ class Display:
     def __init__(
         self, *, planned_steps: int, planned_turns: int, done_steps: int = 0, done_turns: int = 0
     ) -> None:
-        self._planned_steps = planned_steps
+        self._steps_before = done_steps
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self._rewards: list[float | None] = []
         self._planned_turns = planned_turns
@@ -103,10 +103,12 @@ class Display:
         """Show a line that stays."""
         self._console.print(Text(one_line(text)))
 
-    def phase(self, name: str) -> None:
-        """Say what is being done now."""
+    def phase(self, name: str, *, in_log: bool = False) -> None:
+        """Say what is being done now; where there is no terminal, only if it belongs in a log."""
         if self._live is not None:
             self._live.update(self._task, phase=name)
+        elif in_log:
+            self.line(name)
 
     def step(self, record: StepRecord) -> None:
         """Show a training step, and the time left at the pace of the steps so far."""
@@ -120,15 +122,11 @@ class Display:
             f"train {record.train_seconds:.1f}s  "
             f"{_number(record.generated_tokens_per_second, '.0f')} tok/s"
         )
+        planned = record.step + self._steps_left(record)
         if self._live is None:
-            self.line(f"step {record.step}/{self._planned_steps}  {summary}")
+            self.line(f"step {record.step}/{planned}  {summary}")
         else:
-            self._live.update(
-                self._task,
-                completed=record.step,
-                total=max(self._planned_steps, record.step),
-                description=summary,
-            )
+            self._live.update(self._task, completed=record.step, total=planned, description=summary)
 
     def evaluation(self, record: EvaluationRecord) -> None:
         """Show an evaluation."""
@@ -138,6 +136,11 @@ class Display:
             f"solved {_number(record.solved, '.1%')}  ({record.episodes} episodes{unscored}, "
             f"{record.seconds:.1f}s)"
         )
+
+    def _steps_left(self, record: StepRecord) -> int:
+        """Return the steps to come if they take as many turns as those so far, on average."""
+        steps, turns = record.step - self._steps_before, record.turns - self._turns_before
+        return -(-max(0, self._planned_turns - record.turns) * steps // max(1, turns))
 
     def _left(self, turns: int) -> str:
         pace = self._step_seconds / max(1, turns - self._turns_before)

@@ -54,6 +54,8 @@ def step_record(
         turns=turns,
         reward_mean=summary.reward_mean,
         reward_std=summary.reward_std,
+        reward_min=summary.reward_min,
+        reward_max=summary.reward_max,
         solved=summary.solved,
         episodes=summary.episodes,
         unscored=summary.unscored,

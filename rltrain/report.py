@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import SetupError
-from .metrics import read_records
+from .metrics import read_records, reward_spread
 from .page import RunFiles, comparison_page, run_page
 from .text import visible
 
@@ -64,14 +64,9 @@ def _draw_curve(
     scored = [record for record in metrics if record["reward_mean"] is not None]
     steps = [record["step"] for record in scored]
     means = [record["reward_mean"] for record in scored]
-    spreads = [record["reward_std"] for record in scored]
-    axes.fill_between(
-        steps,
-        [mean - spread for mean, spread in zip(means, spreads, strict=True)],
-        [mean + spread for mean, spread in zip(means, spreads, strict=True)],
-        alpha=0.15,
-        linewidth=0,
-    )
+    spreads = [reward_spread(record) for record in scored]
+    lows, highs = [low for low, _ in spreads], [high for _, high in spreads]
+    axes.fill_between(steps, lows, highs, alpha=0.15, linewidth=0)
     axes.plot(steps, means, label="training, sampled")
     held_out = [record for record in evaluations if record["reward_mean"] is not None]
     axes.plot(

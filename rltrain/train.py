@@ -119,7 +119,7 @@ class Trainer:
     def _evaluate(self, state: RunState) -> RunState:
         """Play the held-out episodes; return the state with the best score so far."""
         began = time.monotonic()
-        self.display.phase("evaluating")
+        self.display.phase("evaluating", in_log=True)
         rollouts = self.rounds.evaluation().rollouts
         record = evaluation_record(
             step=state.step,

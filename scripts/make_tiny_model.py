@@ -15,7 +15,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,11 +58,14 @@ def words_and_pieces() -> list[str]:
     return [*ROLES, FENCE, FENCE_END, READ_SENTENCE, READ_LINE, *sorted(spoken | written)]
 
 
-def make_tokenizer() -> Qwen2Tokenizer:
+def make_tokenizer(words: Sequence[str] = ()) -> Qwen2Tokenizer:
     """Return a tokenizer whose decoding of a text's tokens is the text, blanks and all.
 
     It is Qwen2's own kind, since that is what transformers loads for a Qwen2 whatever was saved:
-    the bytes, so that any text has tokens, and every word and piece of ours as an added token.
+    the bytes, so that any text has tokens, and every word as an added token.
+
+    Args:
+        words: What has a token of its own; by default the language of `bundled:lists`.
     """
     alphabet = [PAD, *sorted(ByteLevel.alphabet())]
     tokenizer = Qwen2Tokenizer(
@@ -76,7 +79,8 @@ def make_tokenizer() -> Qwen2Tokenizer:
         model_max_length=2048,
         padding_side="left",
     )
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in words_and_pieces()])
+    words = words or words_and_pieces()
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in words])
     return tokenizer
 
 
@@ -161,7 +165,14 @@ def batch(tokenizer: Qwen2Tokenizer, pairs: Iterable[tuple[str, str]]) -> dict[s
         asked, said = prompt_ids(tokenizer, problem), tokenizer.encode(reply + END)
         ids.append(asked + said)
         labels.append([-100] * len(asked) + said)
-    input_ids = padded(ids, tokenizer.pad_token_id)
+    return arguments(tokenizer, ids, labels)
+
+
+def arguments(
+    tokenizer: Qwen2Tokenizer, ids: Sequence[list[int]], labels: Sequence[list[int]]
+) -> dict[str, torch.Tensor]:
+    """Return the model's arguments for rows of tokens and their labels."""
+    input_ids = padded(ids, tokenizer.pad_token_id)  # [rows, longest]
     return {
         "input_ids": input_ids,
         "attention_mask": (input_ids != tokenizer.pad_token_id).long(),
@@ -174,14 +185,25 @@ def learn(
 ) -> None:
     """Train on mixed-up answers, showing progress."""
     teacher = Teacher(random)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, TRAINING_STEPS)
-    started = time.monotonic()
-    model.train()
-    for step in range(1, TRAINING_STEPS + 1):
+
+    def next_batch() -> dict[str, torch.Tensor]:
         asked = random.choices(problems, k=BATCH)
         pairs = [(problem, teacher.answer(make_lists.steps_of(problem))) for problem in asked]
-        loss = model(**batch(tokenizer, pairs)).loss
+        return batch(tokenizer, pairs)
+
+    fit(model, next_batch, TRAINING_STEPS)
+
+
+def fit(
+    model: Qwen2ForCausalLM, next_batch: Callable[[], dict[str, torch.Tensor]], steps: int
+) -> None:
+    """Train a model on batches that carry labels, showing progress."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, steps)
+    started = time.monotonic()
+    model.train()
+    for step in range(1, steps + 1):
+        loss = model(**next_batch()).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
@@ -189,9 +211,7 @@ def learn(
         optimiser.zero_grad()
         if step % 50 == 0:
             seconds = time.monotonic() - started
-            print(
-                f"step {step}/{TRAINING_STEPS} loss {loss.item():.3f} {seconds:.0f} s", flush=True
-            )
+            print(f"step {step}/{steps} loss {loss.item():.3f} {seconds:.0f} s", flush=True)
     model.eval()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import evolve
 from records import rollout, step_record
 
-from rltrain.metrics import RolloutSummary, RunLog, read_records
+from rltrain.metrics import RolloutSummary, RunLog, read_records, reward_spread
 from rltrain.rollout import Turn
 
 
@@ -22,6 +22,7 @@ def test_a_summary_leaves_unscored_rollouts_out() -> None:
 
     assert (summary.episodes, summary.unscored) == (4, 2)
     assert (summary.reward_mean, summary.reward_std, summary.solved) == (0.5, 0.5, 0.5)
+    assert (summary.reward_min, summary.reward_max) == (0.0, 1.0)
     assert summary.completion_tokens == 3
     assert summary.cut_share == 0.5
     assert summary.verdicts == {"AC": 1, "WA": 1}
@@ -40,6 +41,15 @@ def test_nothing_scored_has_no_mean() -> None:
 
     assert summary.reward_mean is None
     assert summary.solved is None
+
+
+def test_the_spread_ends_where_rewards_end() -> None:
+    """A mean of 0.9 with a deviation of 0.3 does not reach 1.2 where no reward is above 1."""
+    record = {"reward_mean": 0.9, "reward_std": 0.3, "reward_min": 0.0, "reward_max": 1.0}
+
+    low, high = reward_spread(record)
+
+    assert (round(low, 9), high) == (0.6, 1.0)
 
 
 def test_a_resumed_log_has_each_step_once(tmp_path: Path) -> None:

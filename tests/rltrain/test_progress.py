@@ -47,6 +47,23 @@ def test_a_log_gets_one_plain_line_a_step(capsys: pytest.CaptureFixture[str]) ->
     assert "(4 episodes, 1 not scored," in lines[2]
 
 
+def test_episodes_that_end_early_make_more_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    """The planned steps follow from the turns that a step takes, not from the most it may."""
+    with Display(planned_steps=3, planned_turns=24) as display:
+        display.step(step_record(step=1, turns=4, step_seconds=1))
+
+    assert capsys.readouterr().out.startswith("step 1/6  ")
+
+
+def test_a_log_names_what_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the phases, a log has those that are asked for alone."""
+    with Display(planned_steps=1, planned_turns=8) as display:
+        display.phase("sampling")
+        display.phase("evaluating", in_log=True)
+
+    assert capsys.readouterr().out == "evaluating\n"
+
+
 def test_lines_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters and Rich's own markup in a line are shown as they are."""
     with Display(planned_steps=1, planned_turns=8) as display:

@@ -31,7 +31,10 @@ def write_run(folder: Path) -> Path:
         for step in (1, 2, 3):
             log.step(
                 step_record(
-                    step=step, reward_mean=step / 3, reward_std=0.1, verdicts={HOSTILE: 1, "AC": 2}
+                    step=step,
+                    reward_mean=step / 3,
+                    reward_std=0.1,
+                    verdicts={HOSTILE: 1, "AC": 2},
                 )
             )
             log.samples(step, [bad, rollout(None, HOSTILE)], is_evaluation=False)
