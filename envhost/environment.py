@@ -53,12 +53,14 @@ class Description:
     """What the server tells about its environment.
 
     `notes` are lines for the log at start: which guards hold, what was dropped from a data set.
+    `isolation` says how programs under judgement are kept apart; empty where there are none.
     """
 
     name: str
     description: str
     version: str = ""
     notes: tuple[str, ...] = ()
+    isolation: str = ""
 
 
 class Environment(Protocol):

@@ -17,7 +17,7 @@ import trio
 
 from .environment import Environment, Observation, StepResult
 from .errors import EpisodeError, NotScored, ProtocolError
-from .telemetry import Telemetry, log_event, log_traceback
+from .telemetry import Telemetry, log_event, log_traceback, session_id
 from .wire.codec import reset_options, shorten
 from .wire.messages import (
     ErrorCode,
@@ -34,6 +34,8 @@ from .wire.messages import (
 __all__ = ["Episode", "failure_reply", "guarded", "limit_reply", "protocol_error_reply"]
 
 T = TypeVar("T")
+_NOT_SCORED = "not scored: "
+_LABEL_LENGTH = 80
 _TOOL_CALLS = frozenset(("list_tools", "call_tool"))
 
 
@@ -49,6 +51,9 @@ class Episode:
         self.activity = "idle"
         self.episode_id: str | None = None
         self.step_count = 0
+        self.steps = 0  # over all episodes of the session
+        self.problem_id = ""
+        self.last_verdict = ""
         self._running = False
         self._environment = environment
         self._telemetry = telemetry
@@ -89,6 +94,7 @@ class Episode:
         self.step_count = 0
         self._running = True
         facts = result.metadata
+        self.problem_id = _label(facts.get("problem_id"))
         log_event(
             "reset",
             seed=facts.get("seed"),
@@ -131,10 +137,16 @@ class Episode:
         if isinstance(result, ErrorReply):
             # A bad action leaves the episode as it was; after any other failure it is over.
             self._running = result.code == "VALIDATION_ERROR"
+            if result.message.startswith(_NOT_SCORED):
+                self._note_verdict({"verdict": "IE"}, request)
             return result
         self.step_count += 1
+        self.steps += 1
         self._running = not (result.terminated or result.truncated)
-        self._telemetry.note_verdict(result.metadata)
+        self._telemetry.history.steps += 1
+        if result.metadata.get("verdict") is not None:
+            self._telemetry.note_verdict(result.metadata)
+            self._note_verdict(result.metadata, request)
         log_event(
             "step",
             verdict=result.metadata.get("verdict"),
@@ -152,6 +164,15 @@ class Episode:
             metadata=result.metadata,
         )
 
+    def _note_verdict(self, metadata: Mapping[str, Any], request: StepRequest) -> None:
+        self.last_verdict = _label(metadata["verdict"])
+        self._telemetry.history.note_verdict(
+            metadata,
+            session=session_id.get(),
+            problem_id=self.problem_id,
+            answer=request.action.get("message"),
+        )
+
     async def _state(self) -> Reply:
         self.activity = "state"
         state = await guarded("state", self._environment.state, Mapping)
@@ -160,6 +181,11 @@ class Episode:
         # AgileRL takes the presence of `tools` as the mark of a text environment.
         own: dict[str, Any] = {"tools": [], **state}
         return StateReply({**own, "episode_id": self.episode_id, "step_count": self.step_count})
+
+
+def _label(value: object) -> str:
+    """Return what an environment calls by a name, short enough to show; empty for None."""
+    return "" if value is None else str(value)[:_LABEL_LENGTH]
 
 
 async def guarded(
@@ -180,7 +206,7 @@ async def guarded(
     except NotScored as error:
         log_event(f"{what}.not_scored", logging.WARNING, why=error)
         extra = {"metadata": error.metadata} if error.metadata else {}
-        return ErrorReply("EXECUTION_ERROR", f"not scored: {error}", extra)
+        return ErrorReply("EXECUTION_ERROR", f"{_NOT_SCORED}{error}", extra)
     except BaseException as error:
         failure = _without_cancelled(error)
         if failure is None:

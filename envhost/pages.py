@@ -1,7 +1,8 @@
-"""The HTTP pages beside the WebSocket: health, readiness, facts, metrics, live sessions.
+"""The HTTP pages beside the WebSocket: health, readiness, facts, metrics, live sessions, status.
 
 Owns what each path answers. `/health` and `/readyz` tell nothing but their own state, since they
-need no token; nothing of a model's text stands in any of them.
+need no token; nothing of a model's text stands in any of them, but for the status page's failed
+programs where programs are recorded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from attrs import frozen
 from .admission import Slots
 from .environment import EnvironmentFactory
 from .session import Session
+from .status_page import StatusPage
 from .telemetry import Telemetry
 from .wire.http import HttpReply, RequestHead
 
@@ -35,17 +37,19 @@ class Pages:
     telemetry: Telemetry
     action_field: str
     is_draining: Callable[[], bool]
+    status_page: StatusPage
 
     def answer(self, head: RequestHead) -> HttpReply:
         """Return the reply to a request that has been let in."""
         pages: dict[str, Callable[[], HttpReply]] = {
-            "/": self._index,
+            "/": self.status_page.page,
             "/health": lambda: HttpReply.json({"status": "healthy"}),
             "/metadata": self._metadata,
             "/metrics": self._metrics,
             "/readyz": self._readyz,
             "/schema": self._schema,
             "/sessions": lambda: HttpReply.json([row.row() for row in self.sessions.values()]),
+            "/status.json": lambda: HttpReply.json(self.status_page.status()),
         }
         page = pages.get(head.path)
         if page is None:
@@ -54,6 +58,11 @@ class Pages:
         if head.method not in {"GET", "HEAD"}:
             return HttpReply.text(405, "this page takes GET only", ("Allow", "GET, HEAD"))
         return page()
+
+    def sign_in(self, head: RequestHead) -> HttpReply | None:
+        """Return the page that asks for a token, if that is what a refused request was after."""
+        wants_page = head.path == "/" and head.method in {"GET", "HEAD"} and not head.is_websocket
+        return self.status_page.page(401) if wants_page else None
 
     def _readyz(self) -> HttpReply:
         if self.is_draining():
@@ -98,15 +107,6 @@ class Pages:
             body=self.telemetry.exposition(),
             content_type="text/plain; version=0.0.4; charset=utf-8",
         )
-
-    def _index(self) -> HttpReply:
-        about = self.factory.describe()
-        lines = (
-            f"envhost serves {about.name}: {self.slots.taken} of {self.slots.total} sessions open",
-            "WebSocket: /ws",
-            "Pages: /health /metadata /metrics /readyz /schema /sessions",
-        )
-        return HttpReply.text(200, "\n".join(lines))
 
 
 def _object(properties: dict[str, Any], required: str) -> dict[str, Any]:

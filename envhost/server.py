@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import ssl
+import time
 from functools import partial
 
 import trio
@@ -21,6 +22,7 @@ from .environment import EnvironmentFactory
 from .errors import ConfigError
 from .pages import OPEN_PATHS, Pages
 from .session import Session
+from .status_page import StatusPage
 from .telemetry import Telemetry, log_event, log_traceback
 from .wire.auth import AccessRules, fits_header, is_loopback
 from .wire.http import BadRequest, HttpReply, RequestHead, read_head, send_reply
@@ -48,7 +50,7 @@ class Server:
         _check(config)
         self._tls = _tls_context(config)
         self.config = config
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(keeps_programs=config.record_dir is not None)
         self.slots = Slots(config.max_concurrent_envs)
         self.telemetry.sessions_open.set_function(lambda: self.slots.taken)
         self.sessions: dict[str, Session] = {}
@@ -69,6 +71,15 @@ class Server:
             telemetry=self.telemetry,
             action_field=config.action_field,
             is_draining=lambda: self.draining,
+            status_page=StatusPage(
+                config=config,
+                factory=factory,
+                slots=self.slots,
+                sessions=self.sessions,
+                telemetry=self.telemetry,
+                is_draining=lambda: self.draining,
+                started_at=time.monotonic(),
+            ),
         )
         self._connections = 0
         self._handshakes: dict[object, trio.CancelScope] = {}
@@ -149,6 +160,7 @@ class Server:
         while True:
             await trio.sleep(_TEND_SECONDS)
             now = trio.current_time()
+            self.telemetry.history.tick(now)
             for session in self.sessions.values():
                 session.tend(now)
 
@@ -227,7 +239,10 @@ class Server:
         if head.path not in OPEN_PATHS:
             head, reply = self._rules.check(head, local_address)
         if reply is not None:
-            log_event("request.refused", logging.WARNING, peer=peer[0], status=reply.status)
+            sign_in = self._pages.sign_in(head) if reply.status == 401 else None
+            if sign_in is None:
+                log_event("request.refused", logging.WARNING, peer=peer[0], status=reply.status)
+            reply = sign_in or reply
         elif not head.is_websocket:
             reply = self._pages.answer(head)
         elif head.path.rstrip("/") != "/ws":

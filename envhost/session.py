@@ -124,14 +124,19 @@ class Session:
         """Return one row of `GET /sessions`."""
         now = trio.current_time()
         episode = self._episode
-        is_idle = self._phase is _Phase.IDLE
+        resting = self._phase is _Phase.IDLE
+        still = round(now - self._active_at, 3)
         return {
             "id": self.id,
             "peer": self.peer,
             "age_seconds": round(now - self._opened_at, 3),
-            "idle_seconds": round(now - self._active_at, 3) if is_idle else 0.0,
+            "idle_seconds": still if resting else 0.0,
+            "busy_seconds": 0.0 if resting else still,
             "episode_id": episode.episode_id if episode else None,
             "step_count": episode.step_count if episode else 0,
+            "steps": episode.steps if episode else 0,
+            "problem_id": episode.problem_id if episode else "",
+            "last_verdict": episode.last_verdict if episode else "",
             "activity": self.activity,
         }
 

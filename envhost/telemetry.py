@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import IO, Any
@@ -18,6 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from .history import History
+
 __all__ = [
     "Telemetry",
     "configure_logging",
@@ -25,11 +28,15 @@ __all__ = [
     "log_traceback",
     "printable",
     "programs_running",
+    "recent_warnings",
     "session_id",
 ]
 
 session_id: ContextVar[str] = ContextVar("session_id", default="")
 """Set before a session's nursery opens, so that every task of it inherits the id."""
+
+recent_warnings: deque[tuple[float, str]] = deque(maxlen=50)
+"""The last log lines that warn, each with its Unix time; every server's page reads them."""
 
 _logger = logging.getLogger("envhost")
 _PLAIN = re.compile(r"[\w.:/,+@%-]*", re.ASCII)
@@ -66,10 +73,15 @@ programs_running = Tally()
 
 
 class Telemetry:
-    """The metrics of one server, in a registry of its own."""
+    """The metrics of one server, in a registry of its own, and its recent history.
 
-    def __init__(self) -> None:
+    Args:
+        keeps_programs: Whether the history may hold programs' text.
+    """
+
+    def __init__(self, *, keeps_programs: bool = False) -> None:
         self.registry = CollectorRegistry()
+        self.history = History(keeps_programs=keeps_programs)
         # Plain numbers where every message counts: a Counter's lock is felt there.
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -110,6 +122,17 @@ class Telemetry:
         self.queue_seconds.observe(metadata.get("queue_seconds") or 0.0)
         self.sandbox_seconds.observe(metadata.get("wall_seconds") or 0.0)
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return every counter by its name, and in it by its label; `""` where there is none."""
+        found: dict[str, dict[str, int]] = {}
+        for metric in self.registry.collect():
+            for sample in metric.samples:
+                if sample.name.endswith("_total"):
+                    label = ",".join(sample.labels.values())
+                    name = sample.name.removeprefix("envhost_").removesuffix("_total")
+                    found.setdefault(name, {})[label] = int(sample.value)
+        return found
+
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -125,6 +148,8 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     for key, value in fields.items():
         if value is not None:
             line += f" {key}={_shown(value)}"
+    if level >= logging.WARNING:
+        recent_warnings.append((time.time(), line))
     # What Logger.log does beyond this, finding the caller, takes as long as all the rest.
     _logger.handle(logging.LogRecord(_logger.name, level, "", 0, line, None, None))
 

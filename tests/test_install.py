@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -40,4 +41,6 @@ def test_a_plain_install_serves_without_torch(tmp_path: Path) -> None:
             probe, check=True, capture_output=True, text=True, input=answer, cwd=tmp_path
         )
         assert "verdict" in said.stdout
+        with urllib.request.urlopen(server.url, timeout=30) as page:
+            assert b"<title>envhost</title>" in page.read()
         assert server.stop() == 0

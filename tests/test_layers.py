@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "envhost": {
         "errors": 0,
+        "history": 0,
         "config": 1,
         "telemetry": 1,
         "wire.messages": 1,
@@ -36,7 +37,8 @@ LAYERS = {
         "client": 5,
         "doctor": 5,
         "entrypoints": 6,
-        "pages": 6,
+        "status_page": 6,
+        "pages": 6.1,
         "server": 7,
         "embed": 8,
         "commands": 9,

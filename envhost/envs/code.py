@@ -64,6 +64,7 @@ class CodeEnvironments:
             name=f"code:{self.options.dataset}",
             description="Programs judged against contest tests.",
             notes=tuple(notes),
+            isolation=self._judge.isolation if self._judge is not None else "",
         )
 
     @asynccontextmanager
