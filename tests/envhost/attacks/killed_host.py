@@ -12,31 +12,41 @@ import random
 import signal
 import sys
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import trio
 from leftovers import wait_for_no_descendants
 
 from envhost.sandbox.bwrap import find_interpreter
-from envhost.sandbox.cells import bwrap_cells, plain_cells
+from envhost.sandbox.cells import Cells, bwrap_cells, plain_cells
 from envhost.sandbox.limits import CellLimits, Program
+from envhost.sandbox.warm import warm_cells
 
-# At the start, where the processes are not yet tied to each other, and while the program runs.
-DELAYS_SECONDS = (0.015, 0.15)
+# At the start, where the processes are not yet tied to each other, and while the program runs; warm
+# cells are first proven, and are killed while that is done too.
+DELAYS_SECONDS = {"bwrap": (0.015, 0.15), "plain": (0.015, 0.15), "warm": (0.015, 0.15, 0.5)}
+KINDS = {"bwrap": bwrap_cells, "plain": plain_cells, "warm": warm_cells}
 SOURCE = b"import os\nos.fork()\nos.setsid() if os.getpid() % 2 else 0\nwhile True: pass\n"
+
+
+def opened(kind: str) -> AbstractAsyncContextManager[Cells]:
+    """Return cells of a kind, to be entered."""
+    return KINDS[kind](find_interpreter(None))
 
 
 async def run_for_ever(kind: str, begun: int) -> None:
     """Say that a cell is about to start, and start it."""
-    open_cells = bwrap_cells if kind == "bwrap" else plain_cells
-    async with open_cells(find_interpreter(None)) as cells:
+    if kind == "warm":  # the first starts as they are opened
+        os.write(begun, b"x")
+    async with opened(kind) as cells:
         os.write(begun, b"x")
         await cells.run(Program(source=SOURCE, stdin=b""), CellLimits())
 
 
 async def sweep(kind: str) -> None:
     """Open cells once more: that removes the groups and directories of killed hosts."""
-    async with (bwrap_cells if kind == "bwrap" else plain_cells)(find_interpreter(None)):
+    async with opened(kind):
         pass
 
 
@@ -50,18 +60,23 @@ def kill_one(kind: str) -> int:
     os.close(begun_end)
     assert os.read(begun, 1) == b"x"
     os.close(begun)
-    time.sleep(random.uniform(0, random.choice(DELAYS_SECONDS)))
+    time.sleep(random.uniform(0, random.choice(DELAYS_SECONDS[kind])))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return child
 
 
-if __name__ == "__main__":
-    random.seed(56)
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    killed = [kill_one(sys.argv[1]) for _ in range(int(sys.argv[2]))]
+def assert_nothing_left(kind: str, killed: list[int]) -> None:
+    """Wait for the end of all processes, and look for files of the killed hosts."""
     wait_for_no_descendants([])
-    trio.run(sweep, sys.argv[1])
+    trio.run(sweep, kind)
     places = [path for top in ("/tmp", "/run") for path in Path(top).glob("envhost-*")]
     left = [path for path in places for pid in killed if f"-{pid}-" in path.name]
     assert not left, left
+
+
+if __name__ == "__main__":
+    random.seed(56)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    assert_nothing_left(sys.argv[1], [kill_one(sys.argv[1]) for _ in range(int(sys.argv[2]))])

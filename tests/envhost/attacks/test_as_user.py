@@ -35,6 +35,27 @@ exec setpriv --reuid "$USER_ID" --regid "$USER_ID" --clear-groups "$@"
 """
 
 
+# A script of the attacks' directory: `RUN DIRECTORY NAME ARGUMENT…`.
+RUN = """
+import os, runpy, sys
+sys.argv[:2] = [os.path.join(sys.argv[1], sys.argv.pop(2))]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_as_user(python_of_user: list[str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as the user; nothing of it may be left."""
+    with nothing_left(UID):
+        return subprocess.run(
+            [*python_of_user, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env={"HOME": "/", "PATH": os.environ["PATH"], "USER_ID": str(UID)},
+        )
+
+
 @pytest.fixture
 def python_of_user() -> Iterator[list[str]]:
     """Return the start of a command line: an interpreter that the user reaches, with everything."""
@@ -53,22 +74,14 @@ def python_of_user() -> Iterator[list[str]]:
         command = ["unshare", "--mount", "sh", "-c", UNCOVER, "sh"]
         command += [staged, prefix, str(Path("/", *Path(prefix).parts[1:2]))]
         path = f"PYTHONPATH={place}:{place}/attacks:{packages}"
-        yield [*command, "env", path, executable, f"{place}/attacks/as_user.py"]
+        yield [*command, "env", path, executable, "-c", RUN, f"{place}/attacks"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cold", "warm"])
 def test_attacks_on_a_users_server(python_of_user: list[str], kind: str) -> None:
     """A server without root keeps the same promises: the whole list, and nothing left."""
-    with nothing_left(UID):
-        shown = subprocess.run(
-            [*python_of_user, kind],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd="/",
-            env={"HOME": "/", "PATH": os.environ["PATH"], "USER_ID": str(UID)},
-        )
+    shown = run_as_user(python_of_user, "as_user.py", kind)
     assert shown.returncode == 0, shown.stderr
     told, *verdicts = map(json.loads, shown.stdout.splitlines())
     assert told["isolation"].startswith("bwrap")
@@ -82,3 +95,11 @@ def test_attacks_on_a_users_server(python_of_user: list[str], kind: str) -> None
     codes = {one["number"]: one["exit_code"] for one in verdicts}
     expected = {number: each.exit_code for number, each in right.items() if each.exit_code}
     assert {number: codes[number] for number in expected} == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bwrap", "warm"])
+def test_a_users_host_killed_after_a_start(python_of_user: list[str], kind: str) -> None:
+    """56: A user's host that is killed 0 to 10 ms after a start leaves nothing of the cell."""
+    shown = run_as_user(python_of_user, "killed_host.py", kind, "40")
+    assert shown.returncode == 0, shown.stderr

@@ -135,18 +135,32 @@ def test_server_killed_in_mid_test(start_server: Callable[..., Any]) -> None:
         server.process.stdout.close()
 
 
+def run_host(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the scripts beside this file, whose children are hosts that are killed."""
+    return subprocess.run(
+        [sys.executable, Path(__file__).parent / script, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+    )
+
+
 @pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["bwrap", "plain"])
+@pytest.mark.parametrize("kind", ["bwrap", "plain", "warm"])
 def test_host_killed_after_a_start(kind: str, times: int) -> None:
     """56: A host that is killed 0 to 10 ms after it started a cell leaves nothing of the cell."""
     with nothing_left():
-        host = subprocess.run(
-            [sys.executable, Path(__file__).parent / "killed_host.py", kind, str(times)],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
+        host = run_host("killed_host.py", kind, str(times))
+        assert host.returncode == 0, host.stderr
+
+
+@pytest.mark.parametrize("lifeline", ["with", "without"])
+@pytest.mark.parametrize("kind", ["bwrap", "warm"])
+def test_a_cell_orphaned_at_its_start(kind: str, lifeline: str) -> None:
+    """56: What ends a cell whose host died before bubblewrap tied itself to it is the lifeline."""
+    with nothing_left():
+        host = run_host("orphaned_cell.py", kind, lifeline)
         assert host.returncode == 0, host.stderr
 
 
