@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 from rawclient import PATIENCE_SECONDS, wait_for_log, wait_until
 
 from envhost.client import EnvClient, EnvPool, Result, capacity
@@ -56,12 +57,6 @@ def _sessions(server: Any) -> list[dict[str, Any]]:
     with urllib.request.urlopen(f"{server.url}/sessions", timeout=PATIENCE_SECONDS) as reply:
         rows: list[dict[str, Any]] = json.load(reply)
         return rows
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _serve_at(port: int, entrypoint: str) -> subprocess.Popen[str]:
@@ -207,7 +202,7 @@ def _kill_in_step(server: Any) -> None:
 
 def test_a_reset_waits_for_a_server_that_starts_late(echo_entrypoint: str) -> None:
     """Within the retry time; and again after the server was killed and started anew."""
-    port = _free_port()
+    port = free_port()
     with EnvClient(f"http://127.0.0.1:{port}", retry_seconds=PATIENCE_SECONDS) as client:
         for seed in range(2):
             starter: list[subprocess.Popen[str]] = []
@@ -582,7 +577,7 @@ def test_a_lost_server_is_left_for_another_at_once(
 
 def test_no_server_at_all_is_an_error_in_time() -> None:
     """With every server away a reset fails when the retry time is over."""
-    urls = [f"http://127.0.0.1:{_free_port()}" for _ in range(2)]
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
     with EnvPool(urls, 2, retry_seconds=0.2) as pool:
         pool.submit_reset(0)
         pool.submit(0, "abc")
@@ -625,7 +620,7 @@ def _descriptors() -> int:
 
 def test_clients_leave_no_descriptors() -> None:
     """Failed connections, timeouts and closes give back what they held."""
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(SessionLost):
         EnvClient(url, retry_seconds=0).reset()  # what starts once has started
     before = _descriptors()
@@ -648,7 +643,7 @@ def test_a_pool_needs_a_url_and_a_slot() -> None:
 def test_the_retry_time_bounds_a_reset() -> None:
     """A server that never comes costs no more than that."""
     started = time.monotonic()
-    client = EnvClient(f"http://127.0.0.1:{_free_port()}", retry_seconds=0.3)
+    client = EnvClient(f"http://127.0.0.1:{free_port()}", retry_seconds=0.3)
 
     with pytest.raises(SessionLost):
         client.reset()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from rawclient import PATIENCE_SECONDS, wait_until
 
 from envhost.client import EnvClient, EnvPool
@@ -22,12 +23,6 @@ SERVER = Path(__file__).parent / "peers" / "openenv_server.py"
 SESSIONS = 4
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def _answers(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS).close()
@@ -39,7 +34,7 @@ def _answers(port: int) -> bool:
 @pytest.fixture
 def openenv_url(pin: str, peer_python: Callable[[str], str]) -> Iterator[str]:
     """Run OpenEnv's server for a test."""
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen([peer_python(pin), SERVER, str(port), str(SESSIONS), "sync"])
     try:
         wait_until(lambda: _answers(port))

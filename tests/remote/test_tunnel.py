@@ -13,9 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
+from ports import free_port, is_open
 from rawclient import wait_until
 from server_process import ServerProcess
-from sshd import Sshd, free_port, is_open, make_key
+from sshd import Sshd, make_key
 from tunnel import SCRIPT, opened, run_tunnel
 
 from envhost.client import EnvClient

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from ports import free_port, is_open
 from rawclient import wait_until
 
-__all__ = ["Sshd", "free_port", "running_sshd"]
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def is_open(port: int) -> bool:
-    """Whether somebody listens on a port of the loopback."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+__all__ = ["Sshd", "make_key", "running_sshd"]
 
 
 def make_key(path: Path) -> Path:

@@ -13,7 +13,7 @@ from sshd import Sshd
 
 __all__ = ["SCRIPT", "Tunnel", "opened", "run_tunnel"]
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "tunnel.sh"
+SCRIPT = Path(__file__).parent.parent / "scripts" / "tunnel.sh"
 
 
 def run_tunnel(*arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
