@@ -1,7 +1,8 @@
 """From an entrypoint's name to the factory that a server serves.
 
 Owns the rule of what an entrypoint may return: an `EnvironmentFactory`, shared by all sessions, or
-an environment (an object with `async` reset, step, state and close), made anew for each session.
+an environment, made anew for each session. One whose reset, step, state and close are all `async`
+runs on the server's loop, any other with reset and step in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import trio
 from .config import DEFAULT_ENTRYPOINT, ServerConfig
 from .environment import Description, Environment, EnvironmentFactory, load_callable
 from .envs.gem_code import gem_code
+from .envs.keeping import kept_apart, take_keeping
+from .envs.openenv import is_openenv
+from .envs.threaded import ThreadEnvironments
 from .errors import ConfigError
 from .telemetry import log_event
 
@@ -40,13 +44,44 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
         ConfigError: No such entrypoint, options that it does not take, or a wrong result.
     """
     name, options = _resolved(config.entrypoint, config.env_config)
+    keeping = take_keeping(options)
+    if keeping.run_in in {"process", "sandbox"}:
+        _refuse_record(config)
+        return kept_apart(name, options, keeping)
     make = load_callable(name)
+    _hand_on(config, name, make, options)
+    if keeping.run_in == "thread":
+        return ThreadEnvironments(partial(make, **options), name=name, description=_doc(make))
+    if isinstance(make, type) and is_environment(make) and not _is_native(make):
+        return kept_apart(name, options, keeping, description=_doc(make))
+    started = time.perf_counter()
+    first = make(**options)
+    is_slow = time.perf_counter() - started > _SLOW_SECONDS
+    if isinstance(first, EnvironmentFactory):
+        return first
+    if _is_native(first):
+        seconds = config.limits.close_seconds
+        return _PlainFactory(name, make, options, first, is_slow=is_slow, close_seconds=seconds)
+    if not is_environment(first):
+        raise ConfigError(
+            f"entrypoint {name}: expected an environment with reset and step, got "
+            f"{type(first).__name__}"
+        )
+    if (close := getattr(first, "close", None)) and not inspect.iscoroutinefunction(close):
+        close()
+    return kept_apart(name, options, keeping, description=_doc(make))
+
+
+def _hand_on(
+    config: ServerConfig, name: str, make: Callable[..., Any], options: dict[str, Any]
+) -> None:
+    """Add the server's settings that the entrypoint takes, and see that it takes all options."""
     try:
         parameters = inspect.signature(make).parameters
     except ValueError as error:
         raise ConfigError(f"entrypoint {name}: {error}") from None
-    if config.record_dir is not None and "record_dir" not in parameters:
-        raise ConfigError(f"--record: entrypoint {name} keeps no record: it takes no record_dir")
+    if "record_dir" not in parameters:
+        _refuse_record(config)
     for setting, option in _HANDED_ON.items():
         if setting in options:
             raise ConfigError(f"{setting} is no option of an environment: {option}")
@@ -56,24 +91,29 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
         inspect.signature(make).bind(**options)
     except TypeError as error:
         raise ConfigError(f"entrypoint {name}: --env-config does not fit: {error}") from None
-    started = time.perf_counter()
-    first = make(**options)
-    is_slow = time.perf_counter() - started > _SLOW_SECONDS
-    if isinstance(first, EnvironmentFactory):
-        return first
-    missing = [
-        method
-        for method in _METHODS
-        if not inspect.iscoroutinefunction(getattr(first, method, None))
-    ]
-    if missing:
+
+
+def _refuse_record(config: ServerConfig) -> None:
+    if config.record_dir is not None:
         raise ConfigError(
-            f"entrypoint {name}: expected an environment with async reset, step, state and close, "
-            f"got {type(first).__name__}, where {', '.join(missing)} is missing or not async"
+            f"--record: entrypoint {config.entrypoint} keeps no record: it takes no record_dir"
         )
-    return _PlainFactory(
-        name, make, options, first, is_slow=is_slow, close_seconds=config.limits.close_seconds
-    )
+
+
+def _is_native(environment: Any) -> bool:
+    """Whether an environment, or its class, is of our own protocol, which runs on the loop."""
+    return all(
+        inspect.iscoroutinefunction(getattr(environment, method, None)) for method in _METHODS
+    ) and not is_openenv(environment if isinstance(environment, type) else type(environment))
+
+
+def is_environment(environment: Any) -> bool:
+    """Whether an environment, or its class, has reset and step."""
+    return all(callable(getattr(environment, method, None)) for method in ("reset", "step"))
+
+
+def _doc(make: Callable[..., Any]) -> str:
+    return (inspect.getdoc(make) or "").partition("\n")[0]
 
 
 def _resolved(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -107,8 +147,7 @@ class _PlainFactory:
         self._close_seconds = close_seconds
 
     def describe(self) -> Description:
-        text = inspect.getdoc(self._make) or ""
-        return Description(name=self._name, description=text.partition("\n")[0])
+        return Description(name=self._name, description=_doc(self._make))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,8 +26,10 @@ __all__ = [
     "EnvironmentFactory",
     "Observation",
     "StepResult",
+    "Traits",
     "load_callable",
     "text_observation",
+    "traits_of",
 ]
 
 
@@ -63,6 +67,20 @@ class Description:
     isolation: str = ""
 
 
+@frozen(kw_only=True)
+class Traits:
+    """What an environment can do, beyond what its type says.
+
+    `reset_options` are the keyword arguments that reset takes, None for any. `is_text` is False
+    where actions have fields of their own. With `has_tools` a step may be `list_tools` or
+    `call_tool`, and there is an `async mcp(call)` that answers JSON-RPC.
+    """
+
+    reset_options: frozenset[str] | None
+    is_text: bool = True
+    has_tools: bool = False
+
+
 class Environment(Protocol):
     """One session's environment. Calls never overlap; any of them may be cancelled at any await.
 
@@ -71,6 +89,9 @@ class Environment(Protocol):
     Raise `ProtocolError("VALIDATION_ERROR", …)` for a bad argument or action, `EpisodeError` for a
     step outside an episode, `NotScored` where the failure is not the answer's; anything else is
     reported to the client as EXECUTION_ERROR and leaves the session open.
+
+    `reset` and `step` may also return what Gymnasium's do (`results`). An attribute `traits` says
+    what cannot be read off the type.
     """
 
     async def reset(self, **options: Any) -> Observation:
@@ -98,6 +119,25 @@ class EnvironmentFactory(Protocol):
 
     async def build(self) -> Environment:
         """Make a fresh environment for one session."""
+
+
+def traits_of(environment: Environment) -> Traits:
+    """Return an environment's own `traits`, or those that its reset's signature tells."""
+    traits = getattr(environment, "traits", None)
+    return (
+        traits
+        if isinstance(traits, Traits)
+        else Traits(reset_options=options_of(type(environment)))
+    )
+
+
+@cache
+def options_of(kind: type[Any]) -> frozenset[str] | None:
+    """Return the names of the keyword arguments that a type's reset takes; None means any."""
+    parameters = inspect.signature(kind.reset).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    return frozenset(parameters) - {"self"}
 
 
 def text_observation(

@@ -6,22 +6,23 @@ goes out, and cancelling the caller cancels the environment's work.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import trio
 
-from .environment import Environment, Observation, StepResult
+from .environment import Environment, Observation, StepResult, traits_of
 from .errors import EpisodeError, NotScored, ProtocolError
+from .results import reset_result, step_result
 from .telemetry import Telemetry, log_event, log_traceback, session_id
 from .wire.codec import reset_options, shorten
 from .wire.messages import (
     ErrorCode,
     ErrorReply,
+    McpReply,
     McpRequest,
     ObservationReply,
     Reply,
@@ -56,6 +57,7 @@ class Episode:
         self.last_verdict = ""
         self._running = False
         self._environment = environment
+        self._traits = traits_of(environment)
         self._telemetry = telemetry
         self._dropped_told = False
 
@@ -72,7 +74,7 @@ class Episode:
                 case StateRequest():
                     return await self._state()
                 case McpRequest():
-                    return ErrorReply("VALIDATION_ERROR", "this environment has no tools")
+                    return await self._mcp(request)
         except ProtocolError as error:
             return protocol_error_reply(error)
         except Exception as error:  # noqa: BLE001 - what it returned cannot be read
@@ -84,8 +86,7 @@ class Episode:
         options = self._known_options(reset_options(request.options))
         started = trio.current_time()
         self._running = False
-        reset = partial(self._environment.reset, **options)
-        result = await guarded("reset", reset, Observation)
+        result = await guarded("reset", partial(self._reset_once, options), Observation)
         seconds = trio.current_time() - started
         self._telemetry.reset_seconds.observe(seconds)
         if isinstance(result, ErrorReply):
@@ -106,6 +107,20 @@ class Episode:
             observation=result.observation, reward=None, done=False, metadata=facts
         )
 
+    async def _reset_once(self, options: Mapping[str, Any]) -> Observation:
+        return reset_result(await self._environment.reset(**options))
+
+    async def _step_once(self, action: Mapping[str, Any]) -> StepResult:
+        return step_result(await self._environment.step(action))
+
+    async def _mcp(self, request: McpRequest) -> Reply:
+        self.activity = "mcp"
+        answer: Any = getattr(self._environment, "mcp", None)
+        if not self._traits.has_tools or answer is None:
+            return ErrorReply("VALIDATION_ERROR", "this environment has no tools")
+        response = await guarded("mcp", partial(answer, request.call), Mapping)
+        return response if isinstance(response, ErrorReply) else McpReply(response)
+
     def limit_reached(self, limit_seconds: float) -> Reply:
         """Return the reply to a request that was cancelled at its limit; the episode is over."""
         what = self.activity
@@ -114,7 +129,7 @@ class Episode:
         return limit_reply(what, limit_seconds)
 
     def _known_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        accepted = _accepted_options(type(self._environment))
+        accepted = self._traits.reset_options
         if accepted is None:
             return dict(options)
         unknown = options.keys() - accepted - {"episode_id"}
@@ -125,15 +140,20 @@ class Episode:
 
     async def _step(self, request: StepRequest) -> Reply:
         self.activity = "step"
-        if request.action.get("type") in _TOOL_CALLS:
+        kind = (
+            request.action.get("type") if self._traits.is_text or self._traits.has_tools else None
+        )
+        if kind in _TOOL_CALLS and not self._traits.has_tools:
             return ErrorReply("VALIDATION_ERROR", "this environment has no tools: send a message")
-        if not self._running:
+        is_listing = kind == "list_tools"  # which needs no episode, and is no step of one
+        if not self._running and not is_listing:
             return ErrorReply("EXECUTION_ERROR", "no episode is running: reset first")
         started = trio.current_time()
-        step = partial(self._environment.step, request.action)
-        result = await guarded("step", step, StepResult)
+        result = await guarded("step", partial(self._step_once, request.action), StepResult)
         seconds = trio.current_time() - started
         self._telemetry.step_seconds.observe(seconds)
+        if is_listing:
+            return result if isinstance(result, ErrorReply) else _listed(result)
         if isinstance(result, ErrorReply):
             # A bad action leaves the episode as it was; after any other failure it is over.
             self._running = result.code == "VALIDATION_ERROR"
@@ -179,8 +199,15 @@ class Episode:
         if isinstance(state, ErrorReply):
             return state
         # AgileRL takes the presence of `tools` as the mark of a text environment.
-        own: dict[str, Any] = {"tools": [], **state}
-        return StateReply({**own, "episode_id": self.episode_id, "step_count": self.step_count})
+        ours: dict[str, Any] = {"tools": []} if self._traits.is_text else {}
+        ours |= {"episode_id": self.episode_id, "step_count": self.step_count}
+        return StateReply({**ours, **state})
+
+
+def _listed(result: StepResult) -> ObservationReply:
+    return ObservationReply(
+        observation=result.observation, reward=None, done=False, metadata=result.metadata
+    )
 
 
 def _label(value: object) -> str:
@@ -248,12 +275,3 @@ def protocol_error_reply(error: ProtocolError) -> ErrorReply:
     """Return the reply that tells a client of its own mistake."""
     extra = {"errors": error.errors} if error.errors else {}
     return ErrorReply(cast("ErrorCode", error.code), error.message, extra)
-
-
-@cache
-def _accepted_options(environment_type: type[Environment]) -> frozenset[str] | None:
-    """Return the names that an environment's reset takes; None means all."""
-    parameters = inspect.signature(environment_type.reset).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return None
-    return frozenset(parameters) - {"self"}

@@ -20,6 +20,7 @@ LAYERS = {
         "wire.messages": 1,
         "wire.codec": 2,
         "environment": 2,
+        "results": 2.1,
         "process": 2,
         "settings": 2,
         "wire.http": 3,

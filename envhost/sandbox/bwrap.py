@@ -9,8 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from attrs import frozen
 
@@ -51,13 +52,16 @@ class Bubblewrap:
         files: Sequence[tuple[str, int]],
         seccomp_fd: int | None,
         capabilities: Sequence[str] = (),
+        shown: Sequence[Path] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> list[str]:
         """Return the arguments of a cell, up to the program's own command line.
 
         `prefix_source` is where the interpreter's prefix is found now; `hidden` are directories and
         files of the host that a cell must not show, where it would; `files` become read-only files
         of the cell, given as (path, descriptor to read them from); `capabilities` are those that
-        its first process keeps.
+        its first process keeps; `shown` are further files and directories that it may read, and
+        `variables` further ones of its environment.
         """
         argv = [self.path, "--unshare-all", "--unshare-user"]
         argv += self._if_known("--disable-userns")
@@ -76,17 +80,18 @@ class Bubblewrap:
         argv += ["--proc", "/proc", "--dev", "/dev"]
         for path_text in ("/dev/shm", "/tmp"):
             argv += [*self._size(limits.tmp_limit_bytes), "--tmpfs", path_text]
-        shown = [Path("/usr")]
+        visible = [Path("/usr"), *shown]
+        argv += [word for path in shown for word in ("--ro-bind", str(path), str(path))]
         if not interpreter.prefix.startswith("/usr/"):
             argv += ["--ro-bind", prefix_source, interpreter.prefix]
-            shown.append(Path(interpreter.prefix))
-        argv += _hide(hidden, shown)
+            visible.append(Path(interpreter.prefix))
+        argv += _hide(hidden, visible)
         for path_text, descriptor in files:
             argv += ["--ro-bind-data", str(descriptor), path_text]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
         if seccomp_fd is not None:
             argv += ["--seccomp", str(seccomp_fd)]
-        for name, value in cell_environment().items():
+        for name, value in {**cell_environment(), **variables}.items():
             argv += ["--setenv", name, value]
         return [*argv, "--", interpreter.executable, "-S", "-s", "-P"]
 

@@ -6,6 +6,8 @@ whatever an environment returns becomes one line of JSON that every client can r
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 from collections.abc import Mapping
@@ -267,13 +269,25 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, set | frozenset | tuple):
         return list(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
     if has(type(value)):
         return asdict(value, recurse=False)
-    for name in ("tolist", "item"):  # numpy and torch, neither of which is imported here
+    # numpy, torch and pydantic, none of which is imported here
+    for name in ("tolist", "item", "model_dump"):
         method = getattr(value, name, None)
         if callable(method):
             return method()
-    return str(value)
+    return _image_url(value) or str(value)
+
+
+def _image_url(value: Any) -> str | None:
+    """Return a PIL image as the data URL that image processors take; None for anything else."""
+    if not type(value).__module__.startswith("PIL."):
+        return None
+    png = io.BytesIO()
+    value.save(png, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
 
 
 def _finite(value: Any, depth: int) -> Any:

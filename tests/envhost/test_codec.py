@@ -302,7 +302,7 @@ class _Colour(enum.Enum):
         (_Array(), [1, 2]),
         (_Colour.RED, "red"),
         (ValueError("odd"), "odd"),
-        (b"\xff", "b'\\xff'"),
+        (b"\xff", "/w=="),
         ({1: "a", None: "b"}, {"1": "a", "null": "b"}),
         (2**70, 2**70),
         ("\ud800", "\ud800"),

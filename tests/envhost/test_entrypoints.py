@@ -45,8 +45,8 @@ class Hanging(Plain):
         await trio.sleep_forever()
 
 
-class Synchronous(Plain):
-    def step(self, action): ...
+class Mute(Plain):
+    step = None
 
 
 def broken():
@@ -116,7 +116,7 @@ def test_a_factory_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("entrypoint", "words"),
     [
-        ("FILE:Synchronous", "where step is missing or not async"),
+        ("FILE:Mute", "expected an environment with reset and step, got Mute"),
         ("FILE:broken", "got NoneType"),
         ("FILE:value", "expected a callable, got 3"),
         ("FILE:nothing", "has no 'nothing'"),

@@ -93,7 +93,7 @@ CONFIG_ERRORS = {
     "no such file": (["nowhere.py:make"], "no such file"),
     "no colon": (["envhost"], "expected module:callable"),
     "relative module": ([".envs.code:make"], "expected module:callable"),
-    "not an environment": (["builtins:object"], "expected an environment with async reset"),
+    "not an environment": (["builtins:object"], "expected an environment with reset and step"),
     "no signature": (["builtins:dict"], "no signature"),
     "bad JSON": (["ECHO", "--env-config", "{build"], "--env-config: expected a JSON object"),
     "JSON list": (["ECHO", "--env-config", "[1]"], "--env-config: expected a JSON object, got"),
