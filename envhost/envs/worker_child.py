@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import json
 import os
 import random
