@@ -1,5 +1,8 @@
 """The doctor: proof that each guard of the sandbox holds, by a program that tries to break it.
 
+Every guard is tried in cold cells, which any server can fall back to, and in warm ones where they
+are to be had, since a server prefers them.
+
 Owns the probes and what their outcomes mean. A guard that is vital and does not hold makes serving
 programs of a model unsafe, or every reward wrong.
 """
@@ -9,10 +12,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import trio
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from .errors import ConfigError, NotScored
 from .judge.judging import JudgeRules
@@ -20,6 +24,7 @@ from .judge.opening import open_judge
 from .sandbox.bwrap import find_interpreter
 from .sandbox.cells import Cells, bwrap_cells
 from .sandbox.limits import CPU, EXITED, OUTPUT, WALL, CellLimits, Outcome, Program
+from .sandbox.warm import warm_cells
 
 __all__ = ["Guard", "examine"]
 
@@ -29,6 +34,7 @@ _MEMORY_REMEDY = (
     "systemd with Delegate=yes"
 )
 _SECCOMP_REMEDY = "install libseccomp (Debian, Ubuntu: apt-get install libseccomp2)"
+_COLD_REMEDY = 'serve with --env-config \'{"cells": "cold"}\' and report this'
 _NEWER_REMEDY = "install bubblewrap 0.8 or later"
 
 # Notes in `got` what succeeds and should not; printing nothing is a guard that holds.
@@ -192,12 +198,17 @@ def _probes(*, port: int, token: str) -> list[_Probe]:
         _Probe(
             name="memory of all processes",
             does="take more memory together than the limit of one",
-            source="import os, time\n"
+            source="import os, signal\n"
+            "reader, writer = os.pipe()\n"
+            "signal.signal(signal.SIGCHLD, lambda *_: os._exit(1))\n"
             "for _ in range(3):\n"
-            "    if not os.fork(): held = bytearray(b'x') * (60 << 20); time.sleep(60)\n"
-            "os.wait()\n",
+            "    if os.fork(): continue\n"
+            "    held = bytearray(b'x') * (60 << 20)\n"
+            "    os.write(writer, b'x')\n"
+            "    signal.pause()\n"
+            "for _ in range(3): os.read(reader, 1)\n",  # all of them hold it, or one is dead
             fault=_runs_out_of_memory,
-            limits=CellLimits(memory_limit_bytes=128 * _MIB, wall_limit_seconds=1.0),
+            limits=CellLimits(memory_limit_bytes=128 * _MIB),
             remedy=_MEMORY_REMEDY,
             is_vital=False,
         ),
@@ -264,19 +275,51 @@ async def examine(python: str | None = None) -> list[Guard]:
     except ConfigError as error:
         return [Guard(name="programs run", is_enforced=False, detail=str(error))]
     interpreter = find_interpreter(python)
-    guards = [
-        Guard(
-            name="programs run",
-            is_enforced=True,
-            detail=f"a known-right program is judged right, by {interpreter.executable}",
-        )
-    ]
+    canary = f"a known-right program is judged right, by {interpreter.executable}"
+    guards = [Guard(name="programs run", is_enforced=True, detail=canary)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         probes = _probes(port=listener.getsockname()[1], token=f"envhost-{os.urandom(8).hex()}")
         async with bwrap_cells(interpreter) as cells:
-            guards += await _try_all(cells, probes)
-            guards.append(await _try_to_share(cells))
-    return guards
+            cold = await _try_all(cells, probes)
+        return [*guards, *cold, *await _examine_warm(warm_cells(interpreter), probes, cold)]
+
+
+async def _examine_warm(
+    opened: AbstractAsyncContextManager[Cells], probes: list[_Probe], cold: list[Guard]
+) -> list[Guard]:
+    """Return whether warm cells hold as cold ones do, and which of the two a server would use."""
+    try:
+        async with opened as cells:
+            warm = await _try_all(cells, probes)
+    except ConfigError as error:
+        return [
+            Guard(
+                name="warm cells",
+                is_enforced=False,
+                detail=f"off: {error}",
+                remedy="programs run in cold cells, which take more time",
+                is_vital=False,
+            ),
+            Guard(name="cells", is_enforced=True, detail="serve uses cold cells"),
+        ]
+    missing = {guard.name for guard in cold if not guard.is_enforced}
+    worse = [
+        evolve(guard, name=f"warm cells: {guard.name}")
+        for guard in warm
+        if not guard.is_enforced and guard.name not in missing
+    ]
+    detail = "their self-test passed, and what a program cannot do in a cold one it "
+    detail += "can" if worse else "cannot here"
+    return [
+        Guard(
+            name="warm cells",
+            is_enforced=not worse,
+            detail=detail,
+            remedy=_COLD_REMEDY if worse else "",
+        ),
+        *worse,
+        Guard(name="cells", is_enforced=True, detail="serve uses warm cells"),
+    ]
 
 
 async def _try_all(cells: Cells, probes: list[_Probe]) -> list[Guard]:
@@ -298,7 +341,7 @@ async def _try_all(cells: Cells, probes: list[_Probe]) -> list[Guard]:
     async with trio.open_nursery() as nursery:
         for probe in probes:
             nursery.start_soon(attempt, probe)
-    return [found[probe.name] for probe in probes]
+    return [*(found[probe.name] for probe in probes), await _try_to_share(cells)]
 
 
 def _guard(probe: _Probe, fault: str) -> Guard:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from envhost import doctor
 from envhost.doctor import examine
+from envhost.errors import ConfigError
 from envhost.sandbox import remedy
 from envhost.sandbox.bwrap import find_interpreter
-from envhost.sandbox.cells import plain_cells
+from envhost.sandbox.cells import Cells, plain_cells
 
 
 async def test_every_vital_guard_holds_here() -> None:
@@ -22,15 +26,46 @@ async def test_every_vital_guard_holds_here() -> None:
     assert len(guards) > 15
     assert [guard for guard in guards if guard.is_vital and not guard.is_enforced] == []
     assert all(guard.remedy for guard in guards if not guard.is_enforced)
+    assert guards[-1].detail == "serve uses warm cells"
+    (warm,) = [guard for guard in guards if guard.name == "warm cells"]
+    assert warm.is_enforced
+    assert warm.detail.startswith("their self-test passed")
+
+
+async def test_warm_cells_that_are_off() -> None:
+    """Where warm cells cannot be had, it says why, and that a server does without them."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Cells]:
+        raise ConfigError("warm cells need libseccomp")
+        yield
+
+    off, used = await doctor._examine_warm(opened(), [], [])
+    assert (off.name, off.is_enforced, off.is_vital) == ("warm cells", False, False)
+    assert off.detail == "off: warm cells need libseccomp"
+    assert used.detail == "serve uses cold cells"
+
+
+async def test_warm_cells_that_hold_less_than_cold_ones() -> None:
+    """A probe that gets through in warm cells alone is a guard of theirs that does not hold."""
+    probes = [one for one in doctor._probes(port=1, token="x") if one.name == "host files"]
+    held = [doctor._guard(probe, "") for probe in probes]
+    cells = plain_cells(find_interpreter(None))  # they stand in for broken ones
+    summary, *broken, used = await doctor._examine_warm(cells, probes, held)
+    for path in (Path("/tmp/left"), Path("/dev/shm/left")):
+        path.unlink()
+    assert not summary.is_enforced
+    names = {guard.name: guard.is_vital for guard in broken}
+    assert names == {"warm cells: host files": True, "warm cells: tests apart": True}
+    assert used.detail == "serve uses warm cells"
 
 
 async def test_a_missing_guard_is_seen() -> None:
     """Where there is no sandbox, the probes get through, and say to what."""
-    probes = doctor._probes(port=1, token="nobody")
+    probes = doctor._probes(port=1, token=f"envhost-test-{os.urandom(8).hex()}")
     left = [Path("/tmp/left"), Path("/dev/shm/left")]
     async with plain_cells(find_interpreter(None)) as cells:
         guards = await doctor._try_all(cells, probes)
-        guards.append(await doctor._try_to_share(cells))
     for path in left:
         path.unlink()
     missing = {guard.name for guard in guards if not guard.is_enforced}
