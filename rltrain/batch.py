@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from attrs import frozen
@@ -29,10 +29,15 @@ class TrainingRow:
 
 @frozen(kw_only=True, eq=False)
 class Batch:
-    """Right-padded rows: [rows, length], or [rows, length − 1] for what is predicted."""
+    """Rows: [rows, length], or [rows, length − 1] for what is predicted.
+
+    Right-padded, or packed: one after the other in a single row. Then `attention_mask` is None, and
+    positions that begin again at 0 tell attention where a row ends.
+    """
 
     input_ids: Tensor
-    attention_mask: Tensor
+    attention_mask: Tensor | None
+    position_ids: Tensor
     targets: Tensor
     action_mask: Tensor
     behaviour_logprobs: Tensor
@@ -42,7 +47,8 @@ class Batch:
         """Return the batch on a device."""
         return Batch(
             input_ids=self.input_ids.to(device),
-            attention_mask=self.attention_mask.to(device),
+            attention_mask=None if self.attention_mask is None else self.attention_mask.to(device),
+            position_ids=self.position_ids.to(device),
             targets=self.targets.to(device),
             action_mask=self.action_mask.to(device),
             behaviour_logprobs=self.behaviour_logprobs.to(device),
@@ -50,29 +56,36 @@ class Batch:
         )
 
 
-def make_batch(rows: Sequence[TrainingRow], *, pad_id: int) -> Batch:
-    """Return rows as tensors, padded at the right; EOS may well be the padding token."""
-    lengths = [len(row.transcript.token_ids) for row in rows]
-    longest = max(lengths)
+def make_batch(rows: Sequence[TrainingRow], *, pad_id: int, packed: bool = False) -> Batch:
+    """Return rows as tensors: padded at the right, or packed into one.
 
-    def padded(values: Sequence[float], fill: float) -> list[float]:
-        return [*values, *([fill] * (longest - len(values)))]
-
+    EOS may well be the padding token. A row's first token is never sampled, so that what a packed
+    row's last token would predict of the next one is masked out.
+    """
     transcripts = [row.transcript for row in rows]
-    input_ids = torch.tensor([padded(t.token_ids, pad_id) for t in transcripts])  # [rows, length]
-    actions = torch.tensor([padded(t.action_mask, False) for t in transcripts])  # [rows, length]
-    behaviour = torch.tensor(
-        [padded(t.behaviour_logprobs, 0.0) for t in transcripts], dtype=torch.float32
+    lengths = [len(t.token_ids) for t in transcripts]
+
+    def laid_out(values: Iterable[Sequence[float]], fill: float) -> Tensor:
+        if packed:
+            return torch.tensor([[value for part in values for value in part]])
+        longest = max(lengths)
+        return torch.tensor([[*part, *([fill] * (longest - len(part)))] for part in values])
+
+    input_ids = laid_out([t.token_ids for t in transcripts], pad_id)  # [rows, length]
+    actions = laid_out([t.action_mask for t in transcripts], False)  # [rows, length]
+    behaviour = laid_out([t.behaviour_logprobs for t in transcripts], 0.0)  # [rows, length]
+    advantages = laid_out(
+        [[row.advantage] * length for row, length in zip(rows, lengths, strict=True)], 0.0
     )  # [rows, length]
-    advantages = torch.tensor([row.advantage for row in rows], dtype=torch.float32)  # [rows]
-    attention = torch.arange(longest)[None] < torch.tensor(lengths)[:, None]  # [rows, length]
+    is_token = laid_out([[1] * length for length in lengths], 0)  # [rows, length]
     return Batch(
         input_ids=input_ids,
-        attention_mask=attention.long(),
+        attention_mask=None if packed else is_token,
+        position_ids=laid_out([range(length) for length in lengths], 0),
         targets=input_ids[:, 1:],
         action_mask=actions[:, 1:].bool(),
-        behaviour_logprobs=behaviour[:, 1:],
-        advantages=advantages[:, None].expand(-1, longest - 1),
+        behaviour_logprobs=behaviour[:, 1:].float(),
+        advantages=advantages[:, 1:].float(),
     )
 
 
@@ -92,7 +105,7 @@ def mini_batches(
 
 
 def micro_batches(
-    rows: Sequence[TrainingRow], *, max_rows: int | None, max_tokens: int
+    rows: Sequence[TrainingRow], *, max_rows: int | None, max_tokens: int, packed: bool = False
 ) -> Iterator[list[TrainingRow]]:
     """Give out rows in parts that fit in memory, the longest first, like with like.
 
@@ -100,12 +113,17 @@ def micro_batches(
         rows: The rows of one optimiser step.
         max_rows: Rows of a part at most; None leaves it to `max_tokens`.
         max_tokens: Tokens of a part at most, padding included; a single longer row stands alone.
+        packed: There is no padding to include.
     """
-    by_length = sorted(rows, key=lambda row: -len(row.transcript.token_ids))
-    start = 0
-    while start < len(by_length):
-        longest = len(by_length[start].transcript.token_ids)
-        size = max(1, max_tokens // longest)
-        size = size if max_rows is None else min(size, max_rows)
-        yield by_length[start : start + size]
-        start += size
+    part: list[TrainingRow] = []
+    tokens = 0
+    for row in sorted(rows, key=lambda row: -len(row.transcript.token_ids)):
+        # The first row of a part is its longest: every other is padded to it.
+        length = len((row if packed or not part else part[0]).transcript.token_ids)
+        if part and (tokens + length > max_tokens or len(part) == max_rows):
+            yield part
+            part, tokens, length = [], 0, len(row.transcript.token_ids)
+        part.append(row)
+        tokens += length
+    if part:
+        yield part

@@ -25,6 +25,8 @@ from .seeds import fixed_hash
 __all__ = ["Learner", "Update", "training_rows"]
 
 _MICRO_BATCH_TOKENS = 16384
+_PACKED_TOKENS = 4096
+"""Less, since attention over a packed row makes a mask of tokens × tokens."""
 
 
 def training_rows(groups: Sequence[Group], *, norm: str) -> list[TrainingRow]:
@@ -108,7 +110,10 @@ class Learner:
         stats = RatioStats.zero()
         loss_sum = entropy_sum = 0.0
         for part in micro_batches(
-            rows, max_rows=algorithm.micro_batch_size_per_gpu, max_tokens=_MICRO_BATCH_TOKENS
+            rows,
+            max_rows=algorithm.micro_batch_size_per_gpu,
+            max_tokens=_PACKED_TOKENS if algorithm.packing else _MICRO_BATCH_TOKENS,
+            packed=algorithm.packing,
         ):
             loss, entropy, part_stats = self._backward(part, token_count)
             loss_sum, entropy_sum, stats = (
@@ -126,7 +131,8 @@ class Learner:
         self, rows: Sequence[TrainingRow], token_count: int
     ) -> tuple[float, float, RatioStats]:
         algorithm = self._algorithm
-        batch = make_batch(rows, pad_id=self._policy.pad_id).to(self._policy.device)
+        batch = make_batch(rows, pad_id=self._policy.pad_id, packed=algorithm.packing)
+        batch = batch.to(self._policy.device)
         current = self._policy.token_logprobs(batch, temperature=algorithm.temperature)
         policy, behaviour, mask = current.logprobs, batch.behaviour_logprobs, batch.action_mask
         loss = self._loss(policy, behaviour, mask, batch.advantages, token_count)

@@ -95,6 +95,7 @@ class Algorithm:
     update_epochs: int = _bounded(1, at_least=1)
     micro_batch_size_per_gpu: int | None = _bounded(None, at_least=1)
     mini_batch_size: int | None = _bounded(None, at_least=1)
+    packing: bool = False
     max_output_tokens: int | None = _bounded(None, at_least=1)
     temperature: float = _bounded(1.0, above=0)
     top_p: float = _bounded(1.0, above=0, at_most=1)

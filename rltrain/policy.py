@@ -105,7 +105,10 @@ class Policy:
         of [tokens, vocabulary] never exists.
         """
         hidden = self._decoder(
-            input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            position_ids=batch.position_ids,
+            use_cache=False,
         ).last_hidden_state[:, :-1]  # [rows, length − 1, hidden]
         mask = batch.action_mask  # [rows, length − 1]
         sampled, targets = hidden[mask], batch.targets[mask]  # [tokens, hidden], [tokens]
