@@ -46,9 +46,12 @@ from .wire.messages import (
 )
 from .wire.websocket import Disconnected
 
-__all__ = ["Remote", "RemoteSession", "retried", "server_facts"]
+__all__ = ["IS_IT_UP", "Remote", "RemoteSession", "retried", "server_facts"]
 
 T = TypeVar("T")
+
+IS_IT_UP = "; is the server up, and the tunnel?"
+"""How a message ends that a server could not be reached."""
 
 _MESSAGE_BYTES = 100 * 1024 * 1024
 _CONNECT_SECONDS = 15.0
@@ -287,9 +290,7 @@ class RemoteSession:
             await drop.wait()
 
     def _unreachable(self, reason: object) -> SessionLost:
-        return SessionLost(
-            f"{self.remote}: cannot connect: {reason}; is the server up, and the tunnel?"
-        )
+        return SessionLost(f"{self.remote}: cannot connect: {reason}{IS_IT_UP}")
 
     def _refusal(self, refused: HandshakeRefused) -> EnvhostError:
         if refused.status in {401, 403}:
@@ -376,9 +377,7 @@ def server_facts(remote: Remote, *, timeout_seconds: float = 10.0) -> dict[str, 
     except ssl.SSLCertVerificationError as error:
         raise _untrusted(remote, error) from None
     except (OSError, http.client.HTTPException) as error:
-        raise SessionLost(
-            f"{remote}: cannot connect: {error}; is the server up, and the tunnel?"
-        ) from None
+        raise SessionLost(f"{remote}: cannot connect: {error}{IS_IT_UP}") from None
     finally:
         connection.close()
     if response.status in {401, 403}:

@@ -190,44 +190,6 @@ def test_serving_imports_nothing_heavy() -> None:
 # -- probing -----------------------------------------------------------------------------------
 
 
-def _probe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "envhost", "probe", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-
-
-def test_a_probe_shows_what_a_server_has(open_server: Any, tmp_path: Path) -> None:
-    """Sessions, the time of a reset, the prompt and an answer's reward, controls escaped."""
-    answer = tmp_path / "answer.txt"
-    answer.write_text("\x1b[31mred")
-
-    ended = _probe(open_server.url, "--seed", "4", "--answer", str(answer))
-
-    assert ended.stderr == ""
-    assert re.search(r"^server: \d+ of 16 sessions open$", ended.stdout, re.MULTILINE)
-    assert re.search(r"^reset: [\d.]+ ms, seed 4$", ended.stdout, re.MULTILINE)
-    assert "prompt: hello 4" in ended.stdout
-    assert "step: reward 8.0, verdict none" in ended.stdout
-    assert "\x1b" not in ended.stdout
-
-
-def test_a_probe_that_fails_is_one_line_and_status_2(guarded_server: Any) -> None:
-    """No server, no token, no file to send."""
-    for arguments, words in (
-        (["http://127.0.0.1:1"], "cannot connect"),
-        ([guarded_server.url], "401"),
-        ([guarded_server.url, "--answer", "nowhere"], "nowhere"),
-    ):
-        ended = _probe(*arguments)
-        assert words in ended.stderr
-        assert ended.stderr.count("\n") == 1
-        assert (ended.returncode, ended.stdout) == (2, "")
-
-
 # -- ending ------------------------------------------------------------------------------------
 
 
