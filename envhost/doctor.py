@@ -21,6 +21,7 @@ from attrs import evolve, field, frozen
 from .errors import ConfigError, NotScored
 from .judge.judging import JudgeRules
 from .judge.opening import open_judge
+from .processors import usable_processors
 from .sandbox.bwrap import find_interpreter
 from .sandbox.cells import Cells, bwrap_cells
 from .sandbox.limits import CPU, EXITED, OUTPUT, WALL, CellLimits, Outcome, Program
@@ -325,7 +326,7 @@ async def _examine_warm(
 async def _try_all(cells: Cells, probes: list[_Probe]) -> list[Guard]:
     """Run the probes, as many at once as there are processors."""
     found: dict[str, Guard] = {}
-    slots = trio.CapacityLimiter(len(os.sched_getaffinity(0)))
+    slots = trio.CapacityLimiter(usable_processors())
 
     async def attempt(probe: _Probe) -> None:
         async with slots:

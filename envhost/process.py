@@ -22,9 +22,11 @@ __all__ = [
     "cpu_seconds",
     "descendants",
     "is_runnable",
+    "longest_run_delay_seconds",
     "read_bounded",
     "read_tail",
     "run_delay_seconds",
+    "set_niceness",
     "start_child",
 ]
 
@@ -55,13 +57,8 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     def give_way(self) -> None:
-        """Let others run first, as far as the kernel allows.
-
-        Where it groups processes by session (autogroup), `nice` inside of a session says nothing
-        about its weight among the others.
-        """
-        with suppress(OSError), open(f"/proc/{self.pid}/autogroup", "w") as file:  # noqa: PTH123
-            file.write("10")
+        """Let others run first, as far as the kernel allows."""
+        _set_session_niceness(self.pid, 10)
 
     async def wait(self) -> None:
         """Wait for the child's end; it is not reaped before its group has been killed."""
@@ -151,10 +148,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def children(pid: int) -> list[int]:
     """Return the ids of a process's live children."""
     found: list[int] = []
-    with suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - no Path for each poll
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    for thread in _threads(pid):
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return list(map(int, os.listdir(f"/proc/{pid}/task")))  # noqa: PTH208 - no Path for each poll
+    except OSError:  # it has ended
+        return []
 
 
 def descendants(pid: int) -> list[int]:
@@ -183,6 +186,29 @@ def run_delay_seconds(pid: int) -> float:
     """
     fields = _read(f"/proc/{pid}/schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
+
+
+def longest_run_delay_seconds(pid: int) -> float:
+    """Return `run_delay_seconds` of that thread of a process that has waited longest."""
+    return max((run_delay_seconds(thread) for thread in _threads(pid)), default=0.0)
+
+
+def set_niceness(pid: int, niceness: int) -> None:
+    """Set the niceness of a process and all below it, as far as the kernel lets us."""
+    for one in (pid, *descendants(pid)):
+        _set_session_niceness(one, niceness)
+        for thread in _threads(one):
+            with suppress(OSError):  # it has ended, or may not become less nice
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
+
+
+def _set_session_niceness(pid: int, niceness: int) -> None:
+    """Weigh a process's session where the kernel groups processes by session (autogroup).
+
+    There `nice` inside of a session says nothing about its weight among the others.
+    """
+    with suppress(OSError), open(f"/proc/{pid}/autogroup", "w") as file:  # noqa: PTH123
+        file.write(str(niceness))
 
 
 def is_runnable(pid: int) -> bool:

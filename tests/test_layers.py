@@ -22,6 +22,7 @@ LAYERS = {
         "environment": 2,
         "results": 2.1,
         "process": 2,
+        "processors": 2,
         "settings": 2,
         "wire.http": 3,
         "wire.websocket": 3,

@@ -5,7 +5,6 @@ Owns no judging: the commands open the very judge that the server would, from th
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from ..envs.code_options import CodeOptions, checked_options
 from ..errors import NotScored
 from ..judge.judging import Judge, OnTest, Verdict
 from ..judge.problems import Problem
+from ..processors import usable_processors
 from ..settings import json_object
 from ..telemetry import printable
 
@@ -84,7 +84,7 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> 
             await work(item)
 
     async with trio.open_nursery() as nursery:
-        for _ in range(2 * len(os.sched_getaffinity(0))):
+        for _ in range(2 * usable_processors()):
             nursery.start_soon(worker)
 
 

@@ -19,6 +19,7 @@ from ..sandbox.limits import CPU, OUTPUT, STARVED, WALL, CellLimits, Outcome, Pr
 from ..telemetry import programs_running
 from .compare import Tolerance, outputs_match, text_of, values_match
 from .problems import Problem, Test
+from .turns import Turns
 
 __all__ = ["Judge", "JudgeRules", "OnTest", "Verdict", "VerdictName", "no_code"]
 
@@ -94,14 +95,14 @@ class Judge:
     Args:
         cells: Where programs run.
         rules: How they are judged.
-        processors: How many programs run at once; whoever waits longest is next, and a judgement
-            has at most one program waiting, so that a long one starves nobody.
+        processors: How many programs have a turn at once; see `turns`. A judgement has at most one
+            program waiting, so that turns go round among sessions.
     """
 
     def __init__(self, cells: Cells, rules: JudgeRules, *, processors: int) -> None:
         self._cells = cells
         self._rules = rules
-        self._slots = trio.CapacityLimiter(processors)
+        self._turns = Turns(processors)
 
     @property
     def isolation(self) -> str:
@@ -173,21 +174,25 @@ class Judge:
             fn_name=problem.fn_name,
             files=(("prelude.py", self._rules.prelude.encode()),) if self._rules.prelude else (),
         )
+        outcome, queued = await self._run(program, self._rules.limits)
+        if outcome.ending == STARVED:
+            raise NotScored(
+                "the program got too little of the processor to be judged: the machine is "
+                "overloaded by something else"
+            )
+        name = _fault(outcome)
+        if name is None:
+            right = await self._is_right(problem, test, program, outcome)
+            name = "AC" if right else "WA"
+        return name, outcome, queued
+
+    async def _run(self, program: Program, limits: CellLimits) -> tuple[Outcome, float]:
+        """Run a program when its turn comes; return what came of it, and how long that took."""
         waiting_since = trio.current_time()
-        async with self._slots:
+        async with self._turns.turn() as turn:
             queued = trio.current_time() - waiting_since
             with programs_running:
-                outcome = await self._cells.run(program, self._rules.limits)
-            if outcome.ending == STARVED:
-                raise NotScored(
-                    "the program got too little of the processor to be judged: the machine is "
-                    "overloaded by something else"
-                )
-            name = _fault(outcome)
-            if name is None:
-                right = await self._is_right(problem, test, program, outcome)
-                name = "AC" if right else "WA"
-        return name, outcome, queued
+                return await self._cells.run(program, limits, turn.step_aside), queued
 
     async def _is_right(
         self, problem: Problem, test: Test, program: Program, outcome: Outcome
@@ -232,7 +237,7 @@ class Judge:
             files=(("input", given), ("expected", expected.encode()), ("actual", actual)),
             arguments=("input", "expected", "actual"),
         )
-        outcome = await self._cells.run(program, _CHECKER_LIMITS)
+        outcome, _ = await self._run(program, _CHECKER_LIMITS)
         if outcome.exit_code not in {_ACCEPTED, _WRONG} or b"Traceback" in outcome.stderr_tail:
             tail = _escaped(outcome.stderr_tail)[-300:]
             return f"({outcome.ending}, exit code {outcome.exit_code}): {tail}"

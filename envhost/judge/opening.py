@@ -5,13 +5,13 @@ Owns the refusal to judge where programs cannot run, and what to do about it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 from ..errors import ConfigError, NotScored
+from ..processors import usable_processors
 from ..sandbox.bwrap import Interpreter, find_interpreter
 from ..sandbox.cells import Cells, OpenCells, bwrap_cells, plain_cells
 from ..sandbox.remedy import remedy_for
@@ -41,7 +41,7 @@ async def open_judge(
         ConfigError: Programs do not run here; every verdict would be wrong.
     """
     async with _open_cells(find_interpreter(python), kind, hidden) as cells:
-        judge = Judge(cells, rules, processors=len(os.sched_getaffinity(0)))
+        judge = Judge(cells, rules, processors=usable_processors())
         await _prove(judge)
         yield judge
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +24,7 @@ from .memory import MemoryGroup, MemoryGroups, find_memory_groups
 from .run import Command, Run, sealed_file
 from .seccomp import deny_filter
 from .staging import staged_prefix
+from .watch import StepAside, stay
 
 __all__ = [
     "PACKAGE",
@@ -55,8 +56,13 @@ class Cells(Protocol):
     def kind(self) -> str:
         """`warm`, `cold` or `plain`, and why not warm."""
 
-    def run(self, program: Program, limits: CellLimits) -> Awaitable[Outcome]:
+    def run(
+        self, program: Program, limits: CellLimits, step_aside: StepAside = ..., /
+    ) -> Awaitable[Outcome]:
         """Run a program to its end, or until a limit or a cancellation ends it.
+
+        A program that computes or sleeps for long is set back once `step_aside` says that it may
+        be; by default it never is.
 
         Raises:
             NotScored: The cell failed, not the program.
@@ -83,7 +89,9 @@ async def bwrap_cells(
     async with memory_groups(user) as groups:
         with staged_prefix(interpreter.prefix, user) as prefix_source:
 
-            async def run(program: Program, limits: CellLimits) -> Outcome:
+            async def run(
+                program: Program, limits: CellLimits, step_aside: StepAside = stay
+            ) -> Outcome:
                 files = [("/cell/main.py", program.source), ("/cell/runner.py", RUNNER)]
                 files += [(f"/cell/{name}", content) for name, content in program.files]
                 with (
@@ -109,7 +117,7 @@ async def bwrap_cells(
                     command = Command(
                         argv=argv, fds=fds, user=user, cwd="/", env=cell_environment(), depth=3
                     )
-                    return await Run(program, limits, group).follow(command)
+                    return await Run(program, limits, group, step_aside).follow(command)
 
             missing = {
                 "seccomp": seccomp is None,
@@ -138,7 +146,9 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                 # where another release's may lie.
                 environment["LD_LIBRARY_PATH"] = f"{prefix_source}/lib"
 
-            async def run(program: Program, limits: CellLimits) -> Outcome:
+            async def run(
+                program: Program, limits: CellLimits, step_aside: StepAside = stay
+            ) -> Outcome:
                 files = [("main.py", program.source), ("runner.py", RUNNER), *program.files]
                 with (
                     failures_not_scored(),
@@ -156,9 +166,17 @@ async def plain_cells(interpreter: Interpreter) -> AsyncIterator[Cells]:
                         depth=1,
                         processes=_process_count(os.geteuid() if user is None else user),
                     )
-                    return await Run(program, limits, group).follow(command)
+                    return await Run(program, limits, group, step_aside).follow(command)
 
             yield OpenCells("none", "plain", run)
+
+
+class RunProgram(Protocol):
+    """The function that cells are; see `Cells.run`."""
+
+    def __call__(
+        self, program: Program, limits: CellLimits, step_aside: StepAside = ..., /
+    ) -> Awaitable[Outcome]: ...
 
 
 @frozen
@@ -167,7 +185,7 @@ class OpenCells:
 
     isolation: str
     kind: str
-    run: Callable[[Program, CellLimits], Awaitable[Outcome]]
+    run: RunProgram
 
 
 @contextmanager

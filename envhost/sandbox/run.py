@@ -1,7 +1,8 @@
 """One run of a program: its descriptors, and the tasks that follow it to its end.
 
-Owns the pipes to a cell's first process, the limits on time and output, and what is made of the
-reports. What is started is the caller's choice: a command line that ends in the runner.
+Owns the pipes to a cell's first process, the limit on output, and what is made of the reports; the
+limits on time are `watch`'s. What is started is the caller's choice: a command line that ends in
+the runner.
 """
 
 from __future__ import annotations
@@ -16,18 +17,10 @@ import trio
 from attrs import frozen
 
 from ..errors import NotScored
-from ..process import (
-    children,
-    cpu_seconds,
-    descendants,
-    is_runnable,
-    read_bounded,
-    read_tail,
-    run_delay_seconds,
-    start_child,
-)
-from .limits import CPU, EXITED, OUTPUT, STARVED, WALL, CellLimits, Ending, Outcome, Program
+from ..process import read_bounded, read_tail, start_child
+from .limits import CPU, EXITED, OUTPUT, CellLimits, Ending, Outcome, Program
 from .memory import MemoryGroup
+from .watch import StepAside, Watch
 
 __all__ = ["Command", "Run", "Running", "numbers_of", "pipe", "sealed_file"]
 
@@ -35,7 +28,6 @@ _NOFILE = 256
 _STDERR_BYTES = 8192
 _RESULT_BYTES = 4096
 _DRAIN_SECONDS = 5.0
-_POLL_SECONDS = 0.05
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _SIGXCPU, _SIGKILL = -24, -9
 
@@ -100,7 +92,13 @@ class Running(Protocol):
 class Run:
     """One run: what is known of it so far, and the tasks that follow it."""
 
-    def __init__(self, program: Program, limits: CellLimits, memory: MemoryGroup | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        limits: CellLimits,
+        memory: MemoryGroup | None,
+        step_aside: StepAside,
+    ) -> None:
         self._program = program
         self._limits = limits
         self._memory = memory
@@ -109,9 +107,8 @@ class Run:
         self._begun = trio.Event()
         self._begun_at = self._ended_at = 0.0
         self._is_compiled = True
-        self._is_starved = False
         self._exit_code: int | None = None
-        self._cpu_seconds = 0.0
+        self._watch = Watch(limits, step_aside)
         self._peak_memory_bytes = 0
         self._stdout = bytearray()
         self._stderr = bytearray()
@@ -210,7 +207,7 @@ class Run:
                 self._is_compiled = False
             case [b"done", status, seconds, memory]:
                 self._exit_code = os.waitstatus_to_exitcode(int(status))
-                self._cpu_seconds = max(self._cpu_seconds, float(seconds))
+                self._watch.cpu_seconds = max(self._watch.cpu_seconds, float(seconds))
                 self._peak_memory_bytes = int(memory)
 
     def _begin(self) -> None:
@@ -226,61 +223,7 @@ class Run:
     async def _watch_time(self, child: Running) -> None:
         """End the run at its CPU or wall limit."""
         await self._begun.wait()
-        limits = self._limits
-        cores = len(os.sched_getaffinity(0))
-        while True:
-            wall_left = self._wall_left_seconds(child)
-            if wall_left <= 0:
-                self._cut(child, self._ending_at_wall())
-                return
-            cpu_left = limits.cpu_limit_seconds - self._cpu_seconds
-            await trio.sleep(max(_POLL_SECONDS, min(cpu_left / cores, wall_left)))
-            self._cpu_seconds = max(self._cpu_seconds, self._used_seconds(child))
-            if self._cpu_seconds > limits.cpu_limit_seconds:
-                self._cut(child, CPU)
-                return
-
-    def _wall_left_seconds(self, child: Running) -> float:
-        """Return the seconds left; waiting for a processor adds some, the limit once more at most.
-
-        Only a program of one process is believed: a crowd of its own makes its own delay.
-        """
-        wall = self._limits.wall_limit_seconds
-        left = self._begun_at + wall - trio.current_time()
-        if left > 0:
-            return left
-        crowd = self._program_processes(child)
-        delay = self._delay_seconds(crowd[0]) if len(crowd) == 1 else 0.0
-        self._is_starved = not crowd or delay > wall / 2
-        return left + min(delay, wall)
-
-    def _delay_seconds(self, pid: int) -> float:
-        """Return how long a program has waited for a processor: all along, where it waits now."""
-        if is_runnable(pid):
-            return trio.current_time() - self._begun_at - cpu_seconds(pid, own=True)
-        return run_delay_seconds(pid)
-
-    def _ending_at_wall(self) -> Ending:
-        if self._is_starved:
-            return STARVED
-        is_busy = self._cpu_seconds > self._limits.wall_limit_seconds / 2
-        return CPU if is_busy else WALL
-
-    def _program_processes(self, child: Running) -> list[int]:
-        level = [child.pid]
-        for _ in range(self._depth):
-            level = [grandchild for pid in level for grandchild in children(pid)]
-        return level + [pid for one in level for pid in descendants(one)]
-
-    def _used_seconds(self, child: Running) -> float:
-        """Return the CPU seconds of the whole tree, without bubblewrap's and the runner's own."""
-        level, depth, seconds = [child.pid], 0, 0.0
-        while level:
-            if depth:
-                seconds += sum(cpu_seconds(pid, own=depth >= self._depth) for pid in level)
-            level = [grandchild for pid in level for grandchild in children(pid)]
-            depth += 1
-        return seconds
+        self._cut(child, await self._watch.reach_limit(child.pid, self._depth))
 
     def _outcome(self) -> Outcome:
         if not self._begun.is_set():
@@ -289,7 +232,7 @@ class Run:
         exit_code, memory = self._exit_code, self._memory
         if exit_code is None and self._ending == EXITED:
             exit_code = _SIGKILL  # the program killed its own cell
-        is_over = self._cpu_seconds > self._limits.cpu_limit_seconds
+        is_over = self._watch.cpu_seconds > self._limits.cpu_limit_seconds
         if self._ending == EXITED and (is_over or exit_code == _SIGXCPU):
             self._ending = CPU
         group_bytes = 0 if memory is None else memory.peak_bytes
@@ -299,7 +242,7 @@ class Run:
             is_compiled=self._is_compiled,
             stdout=bytes(self._stdout),
             stderr_tail=bytes(self._stderr),
-            cpu_seconds=self._cpu_seconds,
+            cpu_seconds=self._watch.cpu_seconds,
             wall_seconds=max(0.0, self._ended_at - self._begun_at),
             peak_memory_bytes=max(self._peak_memory_bytes, group_bytes),
             is_out_of_memory=self._has_run_out(),

@@ -21,6 +21,7 @@ from attrs import frozen
 
 from ..errors import ConfigError, NotScored
 from ..process import Child, children, start_child
+from ..processors import usable_processors
 from .bwrap import CELL_UID, Bubblewrap, Interpreter, cell_environment, find_bubblewrap
 from .cells import (
     PACKAGE,
@@ -36,6 +37,7 @@ from .memory import MemoryGroup, MemoryGroups
 from .run import Run, numbers_of, pipe, sealed_file
 from .seccomp import deny_filter
 from .staging import staged_prefix
+from .watch import StepAside, stay
 
 __all__ = ["CONTEST_MODULES", "WarmCell", "warm_cells"]
 
@@ -71,6 +73,8 @@ class WarmCell:
         self.pid = -1
         self.is_fit = True
         """Whether another program may be run in it; once False, always."""
+        self.is_succeeded = False
+        """Whether a next cell has been started already: this one ends with its run."""
         self.discarded = trio.Event()
         self.ended = trio.Event()
         self._child = child
@@ -98,14 +102,14 @@ class WarmCell:
         self.pid = below[0]
         self._parents_bytes = self._memory.used_bytes if self._memory else 0
 
-    async def run(self, program: Program, limits: CellLimits) -> Outcome:
+    async def run(self, program: Program, limits: CellLimits, step_aside: StepAside) -> Outcome:
         """Run a program; cancelled, the whole cell is killed and its end awaited.
 
         Raises:
             NotScored: The cell failed, not the program.
             OSError: The run could not be begun.
         """
-        run = Run(program, limits, self._memory)
+        run = Run(program, limits, self._memory, step_aside)
         try:
             with ExitStack() as ours, ExitStack() as theirs:
                 stdout, stderr = pipe(ours, theirs), pipe(ours, theirs)
@@ -120,6 +124,7 @@ class WarmCell:
             self._runs_left -= 1
             # A group counts its out-of-memory kills for its whole life.
             self.is_fit &= self._runs_left > 0 and not outcome.is_out_of_memory
+            self.is_fit &= not self.is_succeeded
         finally:
             self.kill()
             if not self.is_fit:
@@ -268,19 +273,29 @@ class _Pool:
         except NotScored as error:
             self._put.send_nowait(error)  # a run learns of it, and has the next one started
 
-    async def run(self, program: Program, limits: CellLimits) -> Outcome:
-        """Run a program in the next cell that is ready."""
+    async def run(
+        self, program: Program, limits: CellLimits, step_aside: StepAside = stay
+    ) -> Outcome:
+        """Run a program in the next cell that is ready; one that steps aside gets a successor."""
         cell = await self._ready.receive()
         if isinstance(cell, NotScored):
             self.start()
             raise cell
+
+        def step_aside_and_succeed() -> bool:
+            if not step_aside():
+                return False
+            cell.is_succeeded = True
+            self.start()
+            return True
+
         try:
             with failures_not_scored():
-                return await cell.run(program, limits)
+                return await cell.run(program, limits, step_aside_and_succeed)
         finally:
             if cell.is_fit:
                 self._put.send_nowait(cell)
-            else:
+            elif not cell.is_succeeded:
                 self.start()
 
 
@@ -329,7 +344,7 @@ async def warm_cells(
                     fault = await _fault(pool)
                     if fault is not None:
                         raise ConfigError(fault)
-                    for _ in range((size or len(os.sched_getaffinity(0))) + _SPARES - 1):
+                    for _ in range((size or usable_processors()) + _SPARES - 1):
                         pool.start()
                     missing = "" if groups else ", not enforced: memory beyond RLIMIT_AS"
                     yield OpenCells("bwrap" + missing, "warm", pool.run)

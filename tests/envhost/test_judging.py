@@ -21,6 +21,7 @@ from envhost.judge.problems import Test as Case
 from envhost.sandbox.bwrap import find_interpreter
 from envhost.sandbox.cells import bwrap_cells
 from envhost.sandbox.limits import EXITED, STARVED, CellLimits, Outcome, Program
+from envhost.sandbox.watch import StepAside, stay
 
 ENDED = Outcome(
     ending=EXITED,
@@ -43,7 +44,9 @@ class FakeCells:
         self._outcomes = outcomes
         self.asked: list[str] = []
 
-    async def run(self, program: Program, limits: CellLimits) -> Outcome:
+    async def run(
+        self, program: Program, limits: CellLimits, step_aside: StepAside = stay, /
+    ) -> Outcome:
         name = program.stdin.decode()
         self.asked.append(name)
         await trio.lowlevel.checkpoint()
@@ -149,7 +152,9 @@ async def test_a_long_session_starves_nobody() -> None:
     order: list[str] = []
 
     class Slow(FakeCells):
-        async def run(self, program: Program, limits: CellLimits) -> Outcome:
+        async def run(
+            self, program: Program, limits: CellLimits, step_aside: StepAside = stay, /
+        ) -> Outcome:
             order.append(program.stdin.decode())
             await trio.sleep(0.01)
             return printed("")
