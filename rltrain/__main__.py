@@ -40,6 +40,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 @click.option(
     "--resume", "is_resumed", is_flag=True, help="Go on from the newest checkpoint in --output."
 )
+@click.option("--local_rank", "--local-rank", type=int, hidden=True, expose_value=False)
 @click.option(
     "--set",
     "overrides",
@@ -69,27 +70,36 @@ def command(
     _quiet_libraries()
     # torch and its kin take seconds to import: only after the manifest has been read.
     from .launch import Launch, resolve_device
+    from .ranks import launched
 
+    place = launched()
     launch = Launch(
         manifest=values,
         source=manifest,
         folder=output or Path("runs") / f"{manifest.stem}-{time.strftime('%Y%m%d-%H%M%S')}",
-        device=resolve_device(device),
+        device=resolve_device(device, place),
+        place=place,
         is_resumed=is_resumed,
         overrides=overrides,
     )
+    if is_check and not place.is_leader:
+        return
     if is_check:
         for line in launch.check():
             click.echo(line)
         return
     changes = [part for override in overrides for part in ("--set", override)]
     again = shlex.join([str(manifest), *changes, "--resume", "--output", str(launch.folder)])
-    resume = f"to go on: python -m rltrain {again}"
+    program = "python" if place.world_size == 1 else "LAUNCHER"
+    resume = f"to go on: {program} -m rltrain {again}"
     try:
         is_complete = launch.run()
     except RunStopped:
-        click.echo(resume)
+        if place.is_leader:
+            click.echo(resume)
         raise
+    if not place.is_leader:
+        return
     click.echo(f"run folder: {launch.folder}")
     if not is_complete:
         click.echo(f"stopped on request; {resume}")

@@ -105,25 +105,37 @@ def mini_batches(
 
 
 def micro_batches(
-    rows: Sequence[TrainingRow], *, max_rows: int | None, max_tokens: int, packed: bool = False
+    rows: Sequence[TrainingRow],
+    *,
+    max_rows: int | None,
+    max_tokens: int,
+    packed: bool = False,
+    ranks: int = 1,
 ) -> Iterator[list[TrainingRow]]:
     """Give out rows in parts that fit in memory, the longest first, like with like.
 
+    Each part is for all ranks: dealt out one row at a time, `part[rank::ranks]`, their shares are
+    alike in length, and each rank has as many parts as the others.
+
     Args:
         rows: The rows of one optimiser step.
-        max_rows: Rows of a part at most; None leaves it to `max_tokens`.
-        max_tokens: Tokens of a part at most, padding included; a single longer row stands alone.
+        max_rows: Rows of a rank's share at most; None leaves it to `max_tokens`.
+        max_tokens: Tokens of a share at most, padding included; a single longer row stands alone.
         packed: There is no padding to include.
+        ranks: How many processes share a part.
     """
     part: list[TrainingRow] = []
-    tokens = 0
+    tokens = [0] * ranks
     for row in sorted(rows, key=lambda row: -len(row.transcript.token_ids)):
-        # The first row of a part is its longest: every other is padded to it.
-        length = len((row if packed or not part else part[0]).transcript.token_ids)
-        if part and (tokens + length > max_tokens or len(part) == max_rows):
+        share = len(part) % ranks
+        # The first row of a share is its longest: every other is padded to it.
+        longest = row if packed or len(part) < ranks else part[share]
+        length = len(longest.transcript.token_ids)
+        is_full = max_rows is not None and len(part) == max_rows * ranks
+        if tokens[share] and (is_full or tokens[share] + length > max_tokens):
             yield part
-            part, tokens, length = [], 0, len(row.transcript.token_ids)
+            part, tokens, share, length = [], [0] * ranks, 0, len(row.transcript.token_ids)
         part.append(row)
-        tokens += length
+        tokens[share] += length
     if part:
         yield part

@@ -18,7 +18,8 @@ from attrs import asdict, evolve, frozen
 
 from .engine import Engine
 from .errors import SetupError
-from .policy import Policy
+from .policy import Policy, read_adapter
+from .ranks import Ranks
 
 __all__ = ["Checkpoints", "RunState"]
 
@@ -50,12 +51,14 @@ class Checkpoints:
     """The checkpoints of one run: folders `step-000010`, the newest few and the best.
 
     Args:
-        folder: Where they are; made at the first save.
+        folder: Where they are; made at the first save. The first rank's disk is enough.
+        ranks: The processes of the run; the first writes and reads for all.
         keep: How many of the newest are kept.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+    def __init__(self, folder: Path, ranks: Ranks, *, keep: int = 2) -> None:
         self._folder = folder
+        self._ranks = ranks
         self._keep = keep
 
     def steps(self) -> list[int]:
@@ -66,13 +69,22 @@ class Checkpoints:
         return sorted(int(match[1]) for match in found if match)
 
     def save(self, state: RunState, policy: Policy, engine: Engine) -> Path:
-        """Write a checkpoint and drop old ones; a kill at any moment leaves whole ones only."""
+        """Write a checkpoint and drop old ones; a kill at any moment leaves whole ones only.
+
+        What is written does not depend on how many ranks there are, nor on the engine.
+        """
+        optimiser = engine.state_dict()
+        if self._ranks.is_leader:
+            self._write(state, policy, optimiser)
+        return self._path(state.step)
+
+    def _write(self, state: RunState, policy: Policy, optimiser: dict[str, Any]) -> None:
         final = self._path(state.step)
         partial = self._folder / f".partial-{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         policy.save_adapter(partial / "adapter")
-        torch.save(engine.state_dict(), partial / "optimiser.pt")
+        torch.save(optimiser, partial / "optimiser.pt")
         (partial / "state.json").write_text(json.dumps(asdict(state), indent=2) + "\n")
         for path in [*partial.rglob("*"), partial]:
             _flush(path)
@@ -81,7 +93,6 @@ class Checkpoints:
         partial.rename(final)
         _flush(self._folder)
         self._drop_old(state)
-        return final
 
     def load(self, policy: Policy, engine: Engine) -> RunState:
         """Take over the newest checkpoint; return where the run stood.
@@ -89,17 +100,28 @@ class Checkpoints:
         Raises:
             SetupError: There is none, or it does not fit the model.
         """
+        path, adapter, optimiser, state = self._ranks.from_leader(self._read)
+        try:
+            policy.set_adapter(adapter)
+            engine.load_state_dict(optimiser)
+        except (ValueError, RuntimeError) as error:
+            raise _unusable(path, error) from error
+        return state
+
+    def _read(self) -> tuple[Path, dict[str, Any], dict[str, Any], RunState]:
         steps = self.steps()
         if not steps:
             raise SetupError(f"no checkpoint in {self._folder}: nothing to resume from")
         path = self._path(steps[-1])
         try:
-            policy.load_adapter(path / "adapter")
-            engine.load_state_dict(torch.load(path / "optimiser.pt", weights_only=True))
+            adapter = read_adapter(path / "adapter")
+            optimiser: dict[str, Any] = torch.load(
+                path / "optimiser.pt", map_location="cpu", weights_only=True
+            )
             content: dict[str, Any] = json.loads((path / "state.json").read_text())
-            return RunState(**content)
+            return path, adapter, optimiser, RunState(**content)
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            raise SetupError(f"checkpoint {path}: cannot be loaded: {error}") from error
+            raise _unusable(path, error) from error
 
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:06d}"
@@ -108,6 +130,10 @@ class Checkpoints:
         for step in self.steps()[: -self._keep]:
             if step != state.best_step:
                 shutil.rmtree(self._path(step))
+
+
+def _unusable(path: Path, error: Exception) -> SetupError:
+    return SetupError(f"checkpoint {path}: cannot be loaded: {error}")
 
 
 def _flush(path: Path) -> None:

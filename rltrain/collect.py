@@ -18,7 +18,7 @@ from .environments import Environments, Reply
 from .rollout import Completion, Episode, Request, Rollout, Sampling, Transcript, Turn
 from .sampler import Sampler
 
-__all__ = ["Collected", "Collector"]
+__all__ = ["Collected", "Collector", "joined_rounds"]
 
 
 @frozen(kw_only=True)
@@ -33,6 +33,17 @@ class Collected:
     sampled_tokens: int
     generate_seconds: float
     score_seconds: float
+
+
+def joined_rounds(parts: Sequence[Collected]) -> Collected:
+    """Return what the ranks collected as one; its times are those of the rank that took longest."""
+    slowest = max(parts, key=lambda part: part.generate_seconds + part.score_seconds)
+    return Collected(
+        rollouts=tuple(rollout for part in parts for rollout in part.rollouts),
+        sampled_tokens=sum(part.sampled_tokens for part in parts),
+        generate_seconds=slowest.generate_seconds,
+        score_seconds=slowest.score_seconds,
+    )
 
 
 class Collector:
@@ -105,8 +116,9 @@ class _Phase:
     def run(self) -> Collected:
         started = time.monotonic()
         waited_seconds = 0.0
-        uses_last_slot = any(play.episode.is_evaluation for play in self._waiting)
-        for slot in range(self._environments.slots - (not uses_last_slot)):
+        is_evaluation = any(play.episode.is_evaluation for play in self._waiting)
+        environments = self._environments
+        for slot in range(environments.slots if is_evaluation else environments.training_slots):
             self._begin_next(slot)
         while self._in_slot:
             is_sampling = self._sampler.can_advance(

@@ -134,21 +134,25 @@ class Pool(Protocol):
 class Environments:
     """The slots of a run; each opens its session at its first episode and keeps it.
 
-    The last slot is for evaluation alone, so its session opens at the first one.
+    The last slots are for evaluation alone, so their sessions open at the first one.
 
     Args:
         pool: The sessions.
-        slots: How many there are, the one for evaluation included.
+        slots: How many there are, those for evaluation included.
+        evaluation_slots: How many of them are for evaluation alone.
     """
 
-    def __init__(self, pool: Pool, *, slots: int) -> None:
+    def __init__(self, pool: Pool, *, slots: int, evaluation_slots: int = 1) -> None:
         self._pool = pool
         self.slots = slots
+        self.training_slots = slots - evaluation_slots
         self._due = [0] * slots
         self._stale = [0] * slots
 
     @classmethod
-    def connect(cls, environment: Environment, urls: Sequence[str], *, slots: int) -> Self:
+    def connect(
+        cls, environment: Environment, urls: Sequence[str], *, slots: int, evaluation_slots: int
+    ) -> Self:
         """Return the slots over the servers at these URLs; nothing is opened yet."""
         pool = EnvPool(
             list(urls),
@@ -158,7 +162,7 @@ class Environments:
             request_timeout_seconds=environment.request_timeout_s,
             action_field=environment.action_field,
         )
-        return cls(pool, slots=slots)
+        return cls(pool, slots=slots, evaluation_slots=evaluation_slots)
 
     @property
     def replies_due(self) -> int:

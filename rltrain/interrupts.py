@@ -11,10 +11,15 @@ __all__ = ["StopRequest"]
 
 
 class StopRequest:
-    """Whether the user has asked the run to stop; catches the signals inside its context."""
+    """Whether the user has asked the run to stop; catches the signals inside its context.
 
-    def __init__(self) -> None:
+    Args:
+        is_silent: Say nothing about it: another rank does.
+    """
+
+    def __init__(self, *, is_silent: bool = False) -> None:
         self.is_requested = False
+        self._is_silent = is_silent
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -35,4 +40,6 @@ class StopRequest:
         if self.is_requested:
             raise KeyboardInterrupt
         self.is_requested = True
+        if self._is_silent:
+            return
         sys.stderr.write("\nstopping after this training step; again to stop at once\n")

@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 
 from .chat import Chat
 from .checkpoint import Checkpoints, RunState
 from .collect import Collector
-from .engine import Engine
+from .deepspeed_config import DeepSpeedSettings, deepspeed_settings
+from .engine import make_engine
 from .environments import EnvironmentFacts, Environments
 from .errors import RunStopped, SetupError
 from .interrupts import StopRequest
@@ -29,6 +30,7 @@ from .own_server import own_server
 from .policy import Policy, load_policy
 from .preflight import check_environment, check_installation, check_model
 from .progress import Display
+from .ranks import Place, Ranks, joined
 from .report import write_report
 from .rounds import Rounds
 from .sampler.hf import TransformersSampler
@@ -49,6 +51,7 @@ class Launch:
         source: The manifest's file, copied into the run's folder.
         folder: The run's folder.
         device: Where to train.
+        place: Which of a launcher's processes this one is.
         is_resumed: Go on from the newest checkpoint in the folder.
         overrides: What `--set` changed in the file; noted in the copy.
     """
@@ -57,6 +60,7 @@ class Launch:
     source: Path
     folder: Path
     device: torch.device
+    place: Place = field(factory=Place)
     is_resumed: bool = False
     overrides: tuple[str, ...] = ()
 
@@ -67,7 +71,26 @@ class Launch:
             f"Env: {', '.join(without_secret(url) for url in urls)} | "
             f"Pop size: {self.manifest.training.pop_size} | "
             f"Steps: {self.manifest.training.max_steps} | Device: {self.device.type}"
+            f"{self._banner_of_ranks()}"
         )
+
+    def _banner_of_ranks(self) -> str:
+        """Return what there is to say about processes and DeepSpeed; nothing where neither is."""
+        settings, count = self._deepspeed, self.place.world_size
+        ranks = f" | Ranks: {count}" if count > 1 else ""
+        return ranks + (f" | DeepSpeed: ZeRO {settings.stage}" if settings else "")
+
+    @property
+    def _deepspeed(self) -> DeepSpeedSettings | None:
+        return deepspeed_settings(self.manifest.algorithm, os.environ)
+
+    @property
+    def _wait_seconds(self) -> float:
+        """How long a rank may wait for another: a round of rollouts, and half an hour."""
+        environment = self.manifest.environment
+        if environment.request_timeout_s == 0:
+            return 86400.0
+        return 1800.0 + 2 * environment.request_timeout_s * (environment.turns + 1)
 
     @property
     def planned_steps(self) -> int:
@@ -82,19 +105,30 @@ class Launch:
             SetupError: It could not begin.
             RunStopped: It could not go on.
         """
-        check_installation(self.manifest, world_size=int(os.environ.get("WORLD_SIZE", "1")))
-        self._prepare_folder()
+        check_installation(self.manifest, world_size=self.place.world_size)
+        settings = self._deepspeed
         with ExitStack() as stack:
-            urls = stack.enter_context(self._servers(self.folder / "server.log"))
-            facts = check_environment(self.manifest, urls)
-            print(self.banner(urls), flush=True)
-            stop = stack.enter_context(StopRequest())
-            policy = load_policy(self.manifest.network, self.manifest.algorithm, device=self.device)
-            slots = self.manifest.algorithm.rollouts + 1
-            environments = stack.enter_context(
-                Environments.connect(self.manifest.environment, urls, slots=slots)
+            ranks = stack.enter_context(joined(self.place, wait_seconds=self._wait_seconds))
+            ranks.from_leader(self._prepare_folder)
+            urls = ranks.from_leader(
+                lambda: stack.enter_context(self._servers(self.folder / "server.log"))
             )
-            return self._train(stack, policy, environments, facts, stop)
+            facts = ranks.from_leader(lambda: check_environment(self.manifest, urls))
+            if ranks.is_leader:
+                print(self.banner(urls), flush=True)
+            stop = stack.enter_context(StopRequest(is_silent=not ranks.is_leader))
+            policy = load_policy(self.manifest.network, self.manifest.algorithm, device=self.device)
+            evaluation_slots = 1 if ranks.is_leader else 0
+            slots = self.manifest.algorithm.rollouts // ranks.world_size + evaluation_slots
+            environments = stack.enter_context(
+                Environments.connect(
+                    self.manifest.environment,
+                    urls,
+                    slots=slots,
+                    evaluation_slots=evaluation_slots,
+                )
+            )
+            return self._train(stack, ranks, settings, policy, environments, facts, stop)
 
     def check(self) -> Iterator[str]:
         """Do all that comes before training, and give out what was found, a line each.
@@ -102,7 +136,7 @@ class Launch:
         Raises:
             SetupError: Something is missing.
         """
-        check_installation(self.manifest, world_size=int(os.environ.get("WORLD_SIZE", "1")))
+        check_installation(self.manifest, world_size=self.place.world_size)
         algorithm = self.manifest.algorithm
         with tempfile.TemporaryDirectory() as folder, self._servers(Path(folder) / "log") as urls:
             facts = check_environment(self.manifest, urls)
@@ -143,6 +177,8 @@ class Launch:
     def _train(
         self,
         stack: ExitStack,
+        ranks: Ranks,
+        settings: DeepSpeedSettings | None,
         policy: Policy,
         environments: Environments,
         facts: EnvironmentFacts,
@@ -150,18 +186,24 @@ class Launch:
     ) -> bool:
         """Put the trainer together and let it run; draw what the run left, however it ended."""
         algorithm, environment = self.manifest.algorithm, self.manifest.environment
-        engine = Engine(policy.parameters(), max_grad_norm=algorithm.max_grad_norm)
+        engine = make_engine(
+            policy.parameters(), ranks, settings, max_grad_norm=algorithm.max_grad_norm
+        )
         folder = self.manifest.training.checkpoint_path
-        checkpoints = Checkpoints(Path(folder) if folder else self.folder / "checkpoints")
+        checkpoints = Checkpoints(Path(folder) if folder else self.folder / "checkpoints", ranks)
         state = checkpoints.load(policy, engine) if self.is_resumed else RunState()
-        log = stack.enter_context(RunLog(self.folder, resumed_step=state.step))
-        stack.callback(write_report, self.folder)
+        log = stack.enter_context(
+            RunLog(self.folder if ranks.is_leader else None, resumed_step=state.step)
+        )
+        if ranks.is_leader:
+            stack.callback(write_report, self.folder)
         display = stack.enter_context(
             Display(
                 planned_steps=self.planned_steps,
                 planned_turns=self.manifest.training.max_steps,
                 done_steps=state.step,
                 done_turns=state.turns,
+                is_silent=not ranks.is_leader,
             )
         )
         collector = Collector(
@@ -174,19 +216,25 @@ class Launch:
             request_timeout_seconds=environment.request_timeout_s,
         )
         rounds = Rounds(
-            manifest=self.manifest, facts=facts, collector=collector, display=display, stop=stop
+            manifest=self.manifest,
+            facts=facts,
+            collector=collector,
+            display=display,
+            stop=stop,
+            ranks=ranks,
         )
         trainer = Trainer(
             manifest=self.manifest,
             policy=policy,
             policy_gap_limit=self._policy_gap_limit(policy),
             engine=engine,
-            learner=Learner(policy, engine, algorithm),
+            learner=Learner(policy, engine, algorithm, ranks),
             rounds=rounds,
             checkpoints=checkpoints,
             log=log,
             display=display,
             stop=stop,
+            ranks=ranks,
             folder=self.folder,
         )
         try:
@@ -197,8 +245,11 @@ class Launch:
                 f"algorithm.micro_batch_size_per_gpu, max_output_tokens or group_size; keep "
                 f"gradient_checkpointing on; quantization: nf4 makes the weights smallest"
             ) from error
+        if ranks.is_leader:
+            policy.save_adapter(self.folder / "adapter")
         is_used_up = state.turns >= self.manifest.training.max_steps
-        return not stop.is_requested or (is_used_up and state.evaluated_step == state.step)
+        is_stopped = ranks.any(stop.is_requested)
+        return not is_stopped or (is_used_up and state.evaluated_step == state.step)
 
     def _policy_gap_limit(self, policy: Policy) -> float | None:
         """Return what rounding may explain; None where the manifest makes the gap on purpose."""
@@ -214,14 +265,23 @@ class Launch:
         return _GAP_LIMIT_FP32 if is_exact else _GAP_LIMIT_ROUNDED
 
 
-def resolve_device(name: str) -> torch.device:
-    """Return the device of `auto`, `cpu` or `cuda`.
+def resolve_device(name: str, place: Place) -> torch.device:
+    """Return the device of `auto`, `cpu` or `cuda`: of several GPUs the one of this process.
 
     Raises:
-        SetupError: cuda was asked for and there is none.
+        SetupError: cuda was asked for and there is none, or fewer than processes.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise SetupError("--device cuda: torch sees no GPU; is the CUDA build of torch installed?")
+    if name == "cuda" and place.local_rank >= torch.cuda.device_count():
+        raise SetupError(
+            f"{place.local_world_size} processes on this machine and {torch.cuda.device_count()} "
+            f"GPUs: start one process a GPU"
+        )
+    if name == "cuda" and place.world_size > 1:
+        device = torch.device("cuda", place.local_rank)
+        torch.cuda.set_device(device)
+        return device
     return torch.device(name)

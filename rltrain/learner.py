@@ -1,7 +1,8 @@
 """Scored groups to weight updates: advantages, mini-batches, micro-batches, the loss.
 
-Owns the denominators: N is the sampled tokens of all rows of an optimiser step, summed over ranks
-and fixed before any micro-batch is cut.
+Owns the denominators: N is the sampled tokens of all rows of an optimiser step, those of all ranks,
+and fixed before any micro-batch is cut. Every rank is given the rows of all and works on its share
+of each micro-batch, so that which rows make an optimiser step does not depend on the ranks.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import torch
 from attrs import frozen
 
 from .advantage import group_advantages
-from .batch import TrainingRow, make_batch, micro_batches, mini_batches
+from .batch import Batch, TrainingRow, make_batch, micro_batches, mini_batches
 from .engine import Engine
 from .errors import RunStopped
 from .loss import RatioStats, kl_penalty, make_loss, ratio_stats
 from .manifest import Algorithm
 from .policy import Policy
+from .ranks import Ranks
 from .rollout import Group
 from .seeds import fixed_hash
 
@@ -65,9 +67,11 @@ class Learner:
         policy: What is trained.
         engine: The optimiser.
         algorithm: The loss and its settings.
+        ranks: The processes that share the work.
     """
 
-    def __init__(self, policy: Policy, engine: Engine, algorithm: Algorithm) -> None:
+    def __init__(self, policy: Policy, engine: Engine, algorithm: Algorithm, ranks: Ranks) -> None:
+        self._ranks = ranks
         self._policy = policy
         self._engine = engine
         self._algorithm = algorithm
@@ -79,6 +83,11 @@ class Learner:
 
     def update(self, rows: Sequence[TrainingRow], *, step: int, lr: float) -> Update | None:
         """Take the optimiser steps of one training step; None where no row carries signal.
+
+        Args:
+            rows: The rows of all ranks, in the same order on each.
+            step: The training step; with the seed it decides every random number.
+            lr: The learning rate.
 
         Raises:
             RunStopped: A loss or gradient is not finite; the weights are those before it.
@@ -105,43 +114,68 @@ class Learner:
 
     def _optimiser_step(self, rows: Sequence[TrainingRow], lr: float) -> _OptimiserStep:
         algorithm = self._algorithm
-        own_tokens = sum(row.transcript.sampled_tokens for row in rows)
-        token_count = int(self._engine.total([own_tokens])[0])
+        token_count = sum(row.transcript.sampled_tokens for row in rows)
         stats = RatioStats.zero()
         loss_sum = entropy_sum = 0.0
-        for part in micro_batches(
-            rows,
-            max_rows=algorithm.micro_batch_size_per_gpu,
-            max_tokens=_PACKED_TOKENS if algorithm.packing else _MICRO_BATCH_TOKENS,
-            packed=algorithm.packing,
-        ):
-            loss, entropy, part_stats = self._backward(part, token_count)
+        parts = list(
+            micro_batches(
+                rows,
+                max_rows=algorithm.micro_batch_size_per_gpu,
+                max_tokens=_PACKED_TOKENS if algorithm.packing else _MICRO_BATCH_TOKENS,
+                packed=algorithm.packing,
+                ranks=self._ranks.world_size,
+            )
+        )
+        for part in parts:
+            is_last = part is parts[-1]
+            own = part[self._ranks.rank :: self._ranks.world_size]
+            if not own:
+                self._backward_nothing(part[:1], is_last=is_last)
+                continue
+            loss, entropy, part_stats = self._backward(own, token_count, is_last=is_last)
             loss_sum, entropy_sum, stats = (
                 loss_sum + loss,
                 entropy_sum + entropy,
                 stats + part_stats,
             )
+        loss_sum, entropy_sum, *sums = self._ranks.total([loss_sum, entropy_sum, *stats.sums()])
         if not math.isfinite(loss_sum):
             raise RunStopped(f"the loss is {loss_sum}: no weight was changed")
         return _OptimiserStep(
-            loss=loss_sum, grad_norm=self._engine.step(lr), entropy=entropy_sum, ratio=stats
+            loss=loss_sum,
+            grad_norm=self._engine.step(lr),
+            entropy=entropy_sum,
+            ratio=RatioStats.of(sums),
         )
 
+    def _backward_nothing(self, rows: Sequence[TrainingRow], *, is_last: bool) -> None:
+        """Take part in a micro-batch that has no row for this rank.
+
+        The gradients are summed while they are made, in the order in which they are made: so this
+        rank makes the same ones as the others, of a row that is theirs, times zero.
+        """
+        batch = self._batch(rows)
+        current = self._policy.token_logprobs(batch, temperature=self._algorithm.temperature)
+        self._engine.backward(current.logprobs.sum() * 0.0, is_last=is_last)
+
     def _backward(
-        self, rows: Sequence[TrainingRow], token_count: int
+        self, rows: Sequence[TrainingRow], token_count: int, *, is_last: bool
     ) -> tuple[float, float, RatioStats]:
         algorithm = self._algorithm
-        batch = make_batch(rows, pad_id=self._policy.pad_id, packed=algorithm.packing)
-        batch = batch.to(self._policy.device)
+        batch = self._batch(rows)
         current = self._policy.token_logprobs(batch, temperature=algorithm.temperature)
         policy, behaviour, mask = current.logprobs, batch.behaviour_logprobs, batch.action_mask
         loss = self._loss(policy, behaviour, mask, batch.advantages, token_count)
         if algorithm.beta:
             reference = self._policy.reference_logprobs(batch, temperature=algorithm.temperature)
             loss = loss + algorithm.beta * kl_penalty(policy, reference, mask, token_count)
-        self._engine.backward(loss)
+        self._engine.backward(loss, is_last=is_last)
         stats = ratio_stats(policy, behaviour, mask, cap=algorithm.importance_cap)
         return loss.item(), current.entropy.sum().item(), stats
+
+    def _batch(self, rows: Sequence[TrainingRow]) -> Batch:
+        batch = make_batch(rows, pad_id=self._policy.pad_id, packed=self._algorithm.packing)
+        return batch.to(self._policy.device)
 
 
 @frozen(kw_only=True, eq=False)

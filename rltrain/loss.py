@@ -8,10 +8,10 @@ returned. Masked-out positions reach neither the loss nor the gradient, whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from attrs import frozen
+from attrs import astuple, frozen
 from torch import Tensor
 
 __all__ = ["Loss", "RatioStats", "cispo", "grpo", "kl_penalty", "make_loss", "ratio_stats"]
@@ -107,15 +107,18 @@ class RatioStats:
         """Return the sums over no token."""
         return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
+    def sums(self) -> tuple[float, ...]:
+        """Return the sums as plain numbers, for a sum over ranks."""
+        return astuple(self)
+
+    @classmethod
+    def of(cls, sums: Sequence[float]) -> RatioStats:
+        """Return what `sums` gave, or the sum of several of them."""
+        tokens, *rest = sums
+        return cls(int(tokens), *rest)
+
     def __add__(self, other: RatioStats) -> RatioStats:
-        return RatioStats(
-            self.tokens + other.tokens,
-            self.absolute + other.absolute,
-            self.kl + other.kl,
-            self.capped + other.capped,
-            self.ratio + other.ratio,
-            self.ratio_squared + other.ratio_squared,
-        )
+        return RatioStats.of([a + b for a, b in zip(self.sums(), other.sums(), strict=True)])
 
 
 @torch.no_grad()

@@ -239,8 +239,6 @@ def find_faults(manifest: Manifest) -> Iterator[str]:
             f"algorithm.max_output_tokens: expected less than network.max_context_length "
             f"({context}), got {output}"
         )
-    if algorithm.deepspeed is not None:
-        yield "algorithm.deepspeed: the DeepSpeed engine is not there yet: leave this key out"
     yield from _environment_faults(environment)
     if training.max_steps == 0:
         yield "training.max_steps: missing: environment turns, summed over rollouts"

@@ -7,6 +7,7 @@ Owns the records' fields (documented in docs/training.md) and their files: `metr
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -135,16 +136,16 @@ class RunLog:
     checkpoint's step are dropped: each step stands in the files once.
 
     Args:
-        folder: The run's folder; it exists.
+        folder: The run's folder; it exists. None where another rank writes: nothing is kept.
         resumed_step: Steps that count as done; later lines are dropped.
     """
 
-    def __init__(self, folder: Path, *, resumed_step: int = 0) -> None:
+    def __init__(self, folder: Path | None, *, resumed_step: int = 0) -> None:
         self._folder = folder
-        self._metrics = _open(folder / "metrics.jsonl", resumed_step)
-        self._evaluations = _open(folder / "evaluations.jsonl", resumed_step)
-        self._samples = _open(folder / "samples.jsonl", resumed_step)
-        self._board = _tensorboard(folder / "tensorboard", resumed_step)
+        self._metrics = _open(folder, "metrics.jsonl", resumed_step)
+        self._evaluations = _open(folder, "evaluations.jsonl", resumed_step)
+        self._samples = _open(folder, "samples.jsonl", resumed_step)
+        self._board = _tensorboard(folder, resumed_step)
 
     def step(self, record: StepRecord) -> None:
         """Log a training step."""
@@ -174,6 +175,8 @@ class RunLog:
 
     def failed_batch(self, rows: Iterable[Any]) -> None:
         """Keep the rows of an update that failed, to look into."""
+        if self._folder is None:
+            return
         with (self._folder / "failed-batch.jsonl").open("w") as file:
             for row in rows:
                 self._write(file, asdict(row))
@@ -227,16 +230,23 @@ def reward_spread(record: Mapping[str, Any]) -> tuple[float, float]:
     return max(record["reward_min"], mean - deviation), min(record["reward_max"], mean + deviation)
 
 
-def _open(path: Path, resumed_step: int) -> TextIO:
+def _open(folder: Path | None, name: str, resumed_step: int) -> TextIO:
+    if folder is None:
+        return Path(os.devnull).open("w")
+    path = folder / name
     kept = [record for record in read_records(path) if record["step"] <= resumed_step]
     path.write_text("".join(json.dumps(record) + "\n" for record in kept if resumed_step))
     return path.open("a")
 
 
-def _tensorboard(folder: Path, resumed_step: int) -> Any:
+def _tensorboard(folder: Path | None, resumed_step: int) -> Any:
     """Return a writer of TensorBoard's events, None where it is not installed."""
+    if folder is None:
+        return None
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=resumed_step + 1 if resumed_step else None)
+    return SummaryWriter(
+        str(folder / "tensorboard"), purge_step=resumed_step + 1 if resumed_step else None
+    )

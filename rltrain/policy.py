@@ -27,7 +27,14 @@ from .batch import Batch
 from .errors import SetupError
 from .manifest import Algorithm, LoraConfig, Network
 
-__all__ = ["Policy", "TokenLogprobs", "count_parameters", "load_policy", "load_tokenizer"]
+__all__ = [
+    "Policy",
+    "TokenLogprobs",
+    "count_parameters",
+    "load_policy",
+    "load_tokenizer",
+    "read_adapter",
+]
 
 _CHUNK_ELEMENTS = 2**26
 """Logits held at once: 256 MiB in fp32, 441 tokens at a vocabulary of 152,000."""
@@ -155,9 +162,15 @@ class Policy:
             warnings.simplefilter("ignore")
             self.model.save_pretrained(folder, save_embedding_layers=False)
 
-    def load_adapter(self, folder: Path) -> None:
-        """Take over the weights that `save_adapter` wrote."""
-        set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device="cpu"))
+    def set_adapter(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over the weights that `read_adapter` gave."""
+        set_peft_model_state_dict(self.model, dict(weights))
+
+
+def read_adapter(folder: Path) -> dict[str, Tensor]:
+    """Return the weights that `Policy.save_adapter` wrote."""
+    weights: dict[str, Tensor] = load_peft_weights(str(folder), device="cpu")
+    return weights
 
 
 def load_tokenizer(name: str) -> Any:

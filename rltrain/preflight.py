@@ -29,17 +29,17 @@ def check_installation(manifest: Manifest, *, world_size: int) -> None:
         world_size: How many processes the launcher started.
 
     Raises:
-        SetupError: vLLM or several processes are asked for.
+        SetupError: vLLM is asked for, or the processes cannot share the batch.
     """
     if manifest.algorithm.use_vllm:
         raise SetupError(
             "algorithm.use_vllm: the vLLM sampler is not there yet: set use_vllm: false to "
             "generate with Transformers"
         )
-    if world_size > 1:
+    if manifest.algorithm.batch_size % world_size:
         raise SetupError(
-            f"launched as {world_size} processes: training with several is not there yet: "
-            f"launch one"
+            f"algorithm.batch_size: expected a multiple of the {world_size} processes, each of "
+            f"which plays whole groups; got {manifest.algorithm.batch_size}"
         )
 
 

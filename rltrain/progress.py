@@ -54,19 +54,26 @@ class Display:
         planned_turns: Environment turns; they decide when the run ends.
         done_steps: Steps done before, in a run that is resumed.
         done_turns: Turns of those.
+        is_silent: Show nothing: another rank does.
     """
 
     def __init__(
-        self, *, planned_steps: int, planned_turns: int, done_steps: int = 0, done_turns: int = 0
+        self,
+        *,
+        planned_steps: int,
+        planned_turns: int,
+        done_steps: int = 0,
+        done_turns: int = 0,
+        is_silent: bool = False,
     ) -> None:
         self._steps_before = done_steps
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=is_silent)
         self._rewards: list[float | None] = []
         self._planned_turns = planned_turns
         self._turns_before = done_turns
         self._step_seconds = 0.0
         self._live: Progress | None = None
-        if self._console.is_terminal:
+        if self._console.is_terminal and not is_silent:
             self._live = Progress(
                 SpinnerColumn(),
                 BarColumn(bar_width=20),

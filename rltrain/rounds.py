@@ -1,21 +1,24 @@
 """A training step's rollouts, and an evaluation's: which episodes, sampled how, and with patience.
 
-Owns the choice of episodes and of sampling settings, and the waiting for a server that went away.
+Owns the choice of episodes and of sampling settings, their division among the ranks, and the
+waiting for a server that went away. A round's rollouts come out the same on every rank.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from attrs import frozen
 
-from .collect import Collected, Collector
+from .collect import Collected, Collector, joined_rounds
 from .environments import EnvironmentFacts, evaluation_episodes, training_episodes
 from .guards import check_unscored, is_server_away
 from .interrupts import StopRequest
 from .manifest import Manifest
 from .progress import Display
-from .rollout import Sampling
+from .ranks import Ranks
+from .rollout import Episode, Sampling
 
 __all__ = ["Rounds"]
 
@@ -32,6 +35,7 @@ class Rounds:
         collector: What plays the episodes.
         display: Hears when the server is away.
         stop: Ends the waiting.
+        ranks: The processes that share the episodes.
         wait_seconds: How long a server that went away is waited for.
         pause_seconds: Between two tries.
     """
@@ -41,6 +45,7 @@ class Rounds:
     collector: Collector
     display: Display
     stop: StopRequest
+    ranks: Ranks
     wait_seconds: float = 300.0
     pause_seconds: float = 5.0
 
@@ -70,9 +75,10 @@ class Rounds:
         give_up_at = time.monotonic() + self.wait_seconds
         max_share = self.manifest.training.max_unscored_share
         while True:
-            collected = self.collector.play(episodes, sampling)
+            collected = self._play(episodes, sampling)
             is_away = is_server_away(collected.rollouts, max_share=max_share)
-            if not is_away or self.stop.is_requested or time.monotonic() > give_up_at:
+            is_enough = self.stop.is_requested or time.monotonic() > give_up_at
+            if not is_away or self.ranks.any(is_enough):
                 check_unscored(collected.rollouts, max_share=max_share)
                 return collected
             self.display.line("the environment server is away: waiting for it")
@@ -85,4 +91,13 @@ class Rounds:
             loop=self.manifest.training.eval_loop,
             evaluation_size=self.facts.evaluation_size,
         )
-        return self.collector.play(episodes, _GREEDY)
+        return self._play(episodes, _GREEDY)
+
+    def _play(self, episodes: Sequence[Episode], sampling: Sampling) -> Collected:
+        """Play this rank's share of the episodes; return what all ranks played, in order.
+
+        Episodes of a group stand together and the ranks' number divides that of the groups, so a
+        training group is never split.
+        """
+        own = self.collector.play(self.ranks.own(episodes), sampling)
+        return joined_rounds(self.ranks.gather(own))

@@ -17,6 +17,7 @@ from .manifest import Manifest
 from .metrics import RunLog, StepRecord
 from .policy import Policy
 from .progress import Display
+from .ranks import Ranks
 from .records import StepTimes, evaluation_record, groups_of, step_record
 from .report import write_page
 from .rounds import Rounds
@@ -44,6 +45,7 @@ class Trainer:
     log: RunLog
     display: Display
     stop: StopRequest
+    ranks: Ranks
     folder: Path
 
     def train(self, state: RunState) -> RunState:
@@ -57,7 +59,7 @@ class Trainer:
         records: list[StepRecord] = []
         if state.evaluated_step is None:
             state = self._evaluate(state)
-        while not self._is_over(state) and time.monotonic() < give_up_at:
+        while not self.ranks.any(self._is_over(state) or time.monotonic() >= give_up_at):
             state, record = self._step(state)
             records.append(record)
             self.display.step(record)
@@ -68,10 +70,9 @@ class Trainer:
             is_due = training.checkpoint_steps and state.step % training.checkpoint_steps == 0
             if is_due or state.best_step == state.step:
                 self._save(state)
-        if state.evaluated_step != state.step and not self.stop.is_requested:
+        if state.evaluated_step != state.step and not self.ranks.any(self.stop.is_requested):
             state = self._evaluate(state)
         self._save(state)
-        self.policy.save_adapter(self.folder / "adapter")
         return state
 
     def _step(self, state: RunState) -> tuple[RunState, StepRecord]:
@@ -130,7 +131,8 @@ class Trainer:
         self.log.evaluation(record)
         self.log.samples(state.step, rollouts[:_SAMPLES], is_evaluation=True)
         self.display.evaluation(record)
-        write_page(self.folder)
+        if self.ranks.is_leader:
+            write_page(self.folder)
         return state.evaluated(record.reward_mean)
 
     def _save(self, state: RunState) -> None:

@@ -67,6 +67,8 @@ LAYERS = {
         "page": 2,
         "policy": 2.1,
         "sampler": 2.2,
+        "ranks": 1,
+        "deepspeed_config": 2,
         "engine": 3,
         "base_cache": 3,
         "preflight": 3,

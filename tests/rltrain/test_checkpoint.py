@@ -14,6 +14,7 @@ from rltrain.engine import Engine  # noqa: E402
 from rltrain.errors import SetupError  # noqa: E402
 from rltrain.manifest import Algorithm, LoraConfig, Network  # noqa: E402
 from rltrain.policy import Policy, load_policy  # noqa: E402
+from rltrain.ranks import Ranks  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -24,11 +25,11 @@ def load(folder: Path, rank: int = 4) -> tuple[Policy, Engine]:
         Algorithm(),
         device=torch.device("cpu"),
     )
-    return policy, Engine(policy.parameters(), max_grad_norm=1.0)
+    return policy, Engine(policy.parameters(), Ranks(), max_grad_norm=1.0)
 
 
 def take_step(policy: Policy, engine: Engine) -> None:
-    engine.backward(sum((weight * 0.5).sum() for weight in policy.parameters()))
+    engine.backward(sum((weight * 0.5).sum() for weight in policy.parameters()), is_last=True)
     engine.step(1e-2)
 
 
@@ -41,10 +42,10 @@ def test_a_loaded_checkpoint_goes_on_as_if_never_stopped(tiny_model: Path, tmp_p
     policy, engine = load(tiny_model)
     take_step(policy, engine)
     state = RunState(step=1, turns=8).evaluated(0.5)
-    Checkpoints(tmp_path).save(state, policy, engine)
+    Checkpoints(tmp_path, Ranks()).save(state, policy, engine)
 
     again, its_engine = load(tiny_model)
-    assert Checkpoints(tmp_path).load(again, its_engine) == state
+    assert Checkpoints(tmp_path, Ranks()).load(again, its_engine) == state
     take_step(policy, engine)
     take_step(again, its_engine)
 
@@ -54,7 +55,7 @@ def test_a_loaded_checkpoint_goes_on_as_if_never_stopped(tiny_model: Path, tmp_p
 def test_the_newest_and_the_best_are_kept(tiny_model: Path, tmp_path: Path) -> None:
     """Of five checkpoints the last two and the best one stay."""
     policy, engine = load(tiny_model)
-    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints = Checkpoints(tmp_path, Ranks(), keep=2)
 
     for step in range(1, 6):
         checkpoints.save(RunState(step=step, best_step=2, best_score=1.0), policy, engine)
@@ -67,7 +68,7 @@ def test_a_save_that_dies_leaves_the_last_good_one(
 ) -> None:
     """What was half written is no checkpoint, and the next save is not hindered by it."""
     policy, engine = load(tiny_model)
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, Ranks())
     checkpoints.save(RunState(step=1), policy, engine)
 
     def die(*_: Any) -> None:
@@ -88,15 +89,15 @@ def test_what_cannot_be_loaded_is_refused(tiny_model: Path, tmp_path: Path) -> N
     """No checkpoint, another adapter's, and a damaged file: each in words."""
     policy, engine = load(tiny_model)
     with pytest.raises(SetupError, match="nothing to resume from"):
-        Checkpoints(tmp_path).load(policy, engine)
-    folder = Checkpoints(tmp_path).save(RunState(step=1), policy, engine)
+        Checkpoints(tmp_path, Ranks()).load(policy, engine)
+    folder = Checkpoints(tmp_path, Ranks()).save(RunState(step=1), policy, engine)
 
     with pytest.raises(SetupError, match="cannot be loaded"):
-        Checkpoints(tmp_path).load(*load(tiny_model, rank=8))
+        Checkpoints(tmp_path, Ranks()).load(*load(tiny_model, rank=8))
 
     (folder / "state.json").write_text("{")
     with pytest.raises(SetupError, match="cannot be loaded"):
-        Checkpoints(tmp_path).load(policy, engine)
+        Checkpoints(tmp_path, Ranks()).load(policy, engine)
 
 
 def test_the_best_score_is_the_highest() -> None:

@@ -20,6 +20,7 @@ from rltrain.errors import RunStopped  # noqa: E402
 from rltrain.learner import Learner, Update, training_rows  # noqa: E402
 from rltrain.manifest import Algorithm, Network, ScheduleConfig  # noqa: E402
 from rltrain.policy import Policy, load_policy  # noqa: E402
+from rltrain.ranks import Ranks  # noqa: E402
 from rltrain.rollout import Completion, Episode, Group, Rollout, Transcript  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -51,8 +52,8 @@ def update(
     policy = load_policy(
         Network(pretrained_model_name_or_path=str(folder)), algorithm, device=torch.device("cpu")
     )
-    engine = Engine(policy.parameters(), max_grad_norm=algorithm.max_grad_norm)
-    result = Learner(policy, engine, algorithm).update(rows, step=3, lr=algorithm.lr)
+    engine = Engine(policy.parameters(), Ranks(), max_grad_norm=algorithm.max_grad_norm)
+    result = Learner(policy, engine, algorithm, Ranks()).update(rows, step=3, lr=algorithm.lr)
     weights = torch.cat([weight.detach().flatten() for weight in policy.parameters()])
     return result, weights, policy
 
@@ -186,8 +187,8 @@ def test_a_kl_penalty_holds_the_policy_to_its_base(tiny_model: Path) -> None:
     with torch.no_grad():
         for weight in policy.parameters():
             weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
-    engine = Engine(policy.parameters(), max_grad_norm=1.0)
-    learner = Learner(policy, engine, algorithm)
+    engine = Engine(policy.parameters(), Ranks(), max_grad_norm=1.0)
+    learner = Learner(policy, engine, algorithm, Ranks())
     losses = [learner.update(rows, step=0, lr=1e-3) for _ in range(5)]
     assert losses[0] is not None
     assert losses[-1] is not None
@@ -202,11 +203,11 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(tiny_model: Path
         device=torch.device("cpu"),
     )
     before = [weight.detach().clone() for weight in policy.parameters()]
-    engine = Engine(policy.parameters(), max_grad_norm=1.0)
+    engine = Engine(policy.parameters(), Ranks(), max_grad_norm=1.0)
     rows = [evolve(ROWS[0], advantage=math.nan)]
 
     with pytest.raises(RunStopped, match="nan"):
-        Learner(policy, engine, ALGORITHM).update(rows, step=0, lr=1e-2)
+        Learner(policy, engine, ALGORITHM, Ranks()).update(rows, step=0, lr=1e-2)
 
     assert all(torch.equal(old, new) for old, new in zip(before, policy.parameters(), strict=True))
 

@@ -13,7 +13,7 @@ from rltrain import policy as policy_module  # noqa: E402
 from rltrain.batch import TrainingRow, make_batch  # noqa: E402
 from rltrain.errors import SetupError  # noqa: E402
 from rltrain.manifest import Algorithm, LoraConfig, Network  # noqa: E402
-from rltrain.policy import Policy, load_policy, load_tokenizer  # noqa: E402
+from rltrain.policy import Policy, load_policy, load_tokenizer, read_adapter  # noqa: E402
 from rltrain.rollout import Completion, Transcript  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -159,7 +159,7 @@ def test_the_adapter_is_in_pefts_own_format(tiny_model: Path, tmp_path: Path) ->
     base = AutoModelForCausalLM.from_pretrained(tiny_model)
     theirs = PeftModel.from_pretrained(base, tmp_path / "adapter")
     again = load(tiny_model, is_adapter_random=False)
-    again.load_adapter(tmp_path / "adapter")
+    again.set_adapter(read_adapter(tmp_path / "adapter"))
 
     assert torch.allclose(theirs(input_ids=ids).logits, expected, atol=1e-5)
     assert torch.equal(again.forward(input_ids=ids, use_cache=False).logits, expected)

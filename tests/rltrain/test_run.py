@@ -25,6 +25,7 @@ from rltrain.launch import Launch  # noqa: E402
 from rltrain.learner import Learner  # noqa: E402
 from rltrain.manifest_file import read_manifest  # noqa: E402
 from rltrain.metrics import EvaluationRecord, StepRecord, read_records  # noqa: E402
+from rltrain.ranks import Place  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -345,14 +346,21 @@ def test_running_out_of_memory_names_the_knobs(
         run(make_manifest(), tmp_path / "run")
 
 
-def test_several_processes_are_refused(
-    make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ranks_that_cannot_share_the_groups_are_refused(
+    make_manifest: MakeManifest, tmp_path: Path
 ) -> None:
-    """A launcher with two processes would train two policies that know nothing of each other."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    """Two groups and three processes: a group would have to be split."""
+    values, _ = read_manifest(make_manifest())
+    launch = Launch(
+        manifest=values,
+        source=tmp_path / "manifest.yaml",
+        folder=tmp_path / "run",
+        device=torch.device("cpu"),
+        place=Place(rank=1, world_size=3, local_rank=1, local_world_size=3),
+    )
 
-    with pytest.raises(SetupError, match="2 processes"):
-        run(make_manifest(), tmp_path / "run")
+    with pytest.raises(SetupError, match=r"batch_size: expected a multiple of the 3 processes"):
+        launch.run()
 
 
 @pytest.mark.slow

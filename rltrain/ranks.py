@@ -1,0 +1,193 @@
+"""The processes of a run: who this one is, and what all of them agree on.
+
+Owns torch.distributed's world: joining the processes that a launcher started, sums, gathered
+values, decisions. One process needs no launcher and talks to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attrs import frozen
+
+from .errors import SetupError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Place", "Ranks", "joined"]
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Place:
+    """Where a launcher has put this process; a process started by hand is the only one."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Place:
+        """Return the place that the variables of torchrun, accelerate or DeepSpeed name.
+
+        Raises:
+            SetupError: They are not whole numbers, or only some of them are set.
+        """
+        world_size = _number(variables, "WORLD_SIZE", 1)
+        if world_size > 1 and "RANK" not in variables:
+            raise SetupError(
+                f"WORLD_SIZE is {world_size} and RANK is not set: start with torchrun, accelerate "
+                f"or deepspeed, or unset WORLD_SIZE"
+            )
+        rank = _number(variables, "RANK", 0)
+        local_world_size = _number(
+            variables, "LOCAL_WORLD_SIZE", _number(variables, "LOCAL_SIZE", world_size)
+        )
+        return cls(
+            rank=rank,
+            world_size=world_size,
+            local_rank=_number(variables, "LOCAL_RANK", rank % local_world_size),
+            local_world_size=local_world_size,
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process writes the run's files and talks to the user."""
+        return self.rank == 0
+
+    @property
+    def is_first_on_machine(self) -> bool:
+        """Whether no other process of this machine has a lower rank."""
+        return self.local_rank == 0
+
+
+def _number(variables: Mapping[str, str], name: str, default: int) -> int:
+    text = variables.get(name, "")
+    if not text:
+        return default
+    if not text.isdigit():
+        raise SetupError(f"{name}: expected a whole number from the launcher, got {text!r}")
+    return int(text)
+
+
+class Ranks:
+    """The processes of a run; with one of them everything returns at once, unchanged.
+
+    All methods but `own` are collective: every process calls them, in the same order.
+
+    Args:
+        place: Which of them this one is.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        place = place or Place()
+        self.rank = place.rank
+        self.world_size = place.world_size
+        self.is_leader = place.is_leader
+        self.is_one_machine = place.local_world_size == place.world_size
+
+    def own(self, items: Sequence[T]) -> Sequence[T]:
+        """Return this process's share: neighbours stay together, shares differ by one at most."""
+        start = len(items) * self.rank // self.world_size
+        return items[start : len(items) * (self.rank + 1) // self.world_size]
+
+    def gather(self, value: T) -> list[T]:
+        """Return what every process has, in the order of their ranks."""
+        if self.world_size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def any(self, is_so: bool) -> bool:
+        """Return whether it is so in any process."""
+        return is_so if self.world_size == 1 else self.total([float(is_so)])[0] > 0
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """Return the values summed over the processes, in float64."""
+        if self.world_size == 1:
+            return list(values)
+        import torch
+        import torch.distributed as dist
+
+        sums = torch.tensor(values, dtype=torch.float64)  # [values]
+        dist.all_reduce(sums)
+        result: list[float] = sums.tolist()
+        return result
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Sum tensors over the processes, in place; all of one type, on one device."""
+        if self.world_size == 1:
+            return
+        import torch
+        import torch.distributed as dist
+
+        flat = torch.cat([tensor.flatten() for tensor in tensors])  # [all elements]
+        dist.all_reduce(flat)
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def from_leader(self, make: Callable[[], T]) -> T:
+        """Call a function in the first process alone; return its result in all of them.
+
+        Raises:
+            SetupError: The function raised it; the same in all processes.
+        """
+        if self.world_size == 1:
+            return make()
+        import torch.distributed as dist
+
+        answer: list[Any] = [None, None]
+        if self.is_leader:
+            try:
+                answer[0] = make()
+            except SetupError as error:
+                answer[1] = str(error)
+        dist.broadcast_object_list(answer, src=0)
+        if answer[1] is not None:
+            raise SetupError(answer[1])
+        result: T = answer[0]
+        return result
+
+
+@contextmanager
+def joined(place: Place, *, wait_seconds: float) -> Iterator[Ranks]:
+    """Join the processes that the launcher started, until the context ends.
+
+    Args:
+        place: Which of them this one is.
+        wait_seconds: How long one process may wait for another.
+    """
+    if place.world_size == 1:
+        yield Ranks(place)
+        return
+    import torch
+    import torch.distributed as dist
+
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # no __all__
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore("rltrain", store),  # type: ignore[attr-defined]  # no __all__
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=timedelta(seconds=wait_seconds),
+    )
+    yield Ranks(place)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def launched() -> Place:
+    """Return this process's place, from its environment."""
+    return Place.of(os.environ)
