@@ -16,7 +16,21 @@ from torch import Tensor
 
 from .rollout import Transcript
 
-__all__ = ["Batch", "TrainingRow", "make_batch", "micro_batches", "mini_batches"]
+__all__ = [
+    "MICRO_BATCH_TOKENS",
+    "PACKED_TOKENS",
+    "Batch",
+    "TrainingRow",
+    "make_batch",
+    "micro_batches",
+    "mini_batches",
+]
+
+MICRO_BATCH_TOKENS = 16384
+"""Tokens of a backward pass at most, padding included, unless the manifest counts rows."""
+
+PACKED_TOKENS = 4096
+"""The same without padding: less, since attention over a packed row masks tokens × tokens."""
 
 
 @frozen

@@ -28,7 +28,7 @@ from .manifest import Manifest, without_secret
 from .metrics import RunLog
 from .own_server import own_server
 from .policy import Policy, load_policy
-from .preflight import check_environment, check_installation, check_model
+from .preflight import SMALLER, check_environment, check_installation, check_model
 from .progress import Display
 from .ranks import Place, Ranks, joined
 from .report import write_report
@@ -146,7 +146,7 @@ class Launch:
                 f"{facts.dataset_size or 'unknown'} for training, "
                 f"{facts.evaluation_size or 'unknown'} held out"
             )
-            yield check_model(self.manifest, self.device)
+            yield from check_model(self.manifest, self.device)
             yield (
                 f"Plan: {self.planned_steps} training steps of {algorithm.batch_size} groups × "
                 f"{algorithm.group_size} rollouts, into {self.folder}"
@@ -241,9 +241,7 @@ class Launch:
             state = trainer.train(state)
         except torch.OutOfMemoryError as error:
             raise RunStopped(
-                f"out of memory: {str(error).splitlines()[0]} Lower "
-                f"algorithm.micro_batch_size_per_gpu, max_output_tokens or group_size; keep "
-                f"gradient_checkpointing on; quantization: nf4 makes the weights smallest"
+                f"out of memory: {str(error).splitlines()[0]} What helps: {SMALLER}"
             ) from error
         if ranks.is_leader:
             policy.save_adapter(self.folder / "adapter")

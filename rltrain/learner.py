@@ -14,7 +14,15 @@ import torch
 from attrs import frozen
 
 from .advantage import group_advantages
-from .batch import Batch, TrainingRow, make_batch, micro_batches, mini_batches
+from .batch import (
+    MICRO_BATCH_TOKENS,
+    PACKED_TOKENS,
+    Batch,
+    TrainingRow,
+    make_batch,
+    micro_batches,
+    mini_batches,
+)
 from .engine import Engine
 from .errors import RunStopped
 from .loss import RatioStats, kl_penalty, make_loss, ratio_stats
@@ -25,10 +33,6 @@ from .rollout import Group
 from .seeds import fixed_hash
 
 __all__ = ["Learner", "Update", "training_rows"]
-
-_MICRO_BATCH_TOKENS = 16384
-_PACKED_TOKENS = 4096
-"""Less, since attention over a packed row makes a mask of tokens × tokens."""
 
 
 def training_rows(groups: Sequence[Group], *, norm: str) -> list[TrainingRow]:
@@ -121,7 +125,7 @@ class Learner:
             micro_batches(
                 rows,
                 max_rows=algorithm.micro_batch_size_per_gpu,
-                max_tokens=_PACKED_TOKENS if algorithm.packing else _MICRO_BATCH_TOKENS,
+                max_tokens=PACKED_TOKENS if algorithm.packing else MICRO_BATCH_TOKENS,
                 packed=algorithm.packing,
                 ranks=self._ranks.world_size,
             )

@@ -25,18 +25,20 @@ from transformers.utils import logging as transformers_logging
 
 from .batch import Batch
 from .errors import SetupError
+from .estimate import ModelShape
 from .manifest import Algorithm, LoraConfig, Network
 
 __all__ = [
+    "CHUNK_ELEMENTS",
     "Policy",
     "TokenLogprobs",
-    "count_parameters",
     "load_policy",
     "load_tokenizer",
+    "model_shape",
     "read_adapter",
 ]
 
-_CHUNK_ELEMENTS = 2**26
+CHUNK_ELEMENTS = 2**26
 """Logits held at once: 256 MiB in fp32, 441 tokens at a vocabulary of 152,000."""
 
 _ONE_THREAD_PARAMETERS = 5_000_000
@@ -119,7 +121,7 @@ class Policy:
         ).last_hidden_state[:, :-1]  # [rows, length − 1, hidden]
         mask = batch.action_mask  # [rows, length − 1]
         sampled, targets = hidden[mask], batch.targets[mask]  # [tokens, hidden], [tokens]
-        size = max(1, _CHUNK_ELEMENTS // self._head.weight.shape[0])
+        size = max(1, CHUNK_ELEMENTS // self._head.weight.shape[0])
         parts = [
             self._chunk(h, t, temperature, recompute=len(targets) > size)
             for h, t in zip(torch.split(sampled, size), torch.split(targets, size), strict=True)
@@ -187,22 +189,47 @@ def load_tokenizer(name: str) -> Any:
         ) from error
 
 
-def count_parameters(name: str) -> int:
-    """Return how many weights a model has, from its config alone.
+def model_shape(network: Network) -> ModelShape:
+    """Return a model's sizes, from its config alone.
 
     Raises:
         SetupError: There is no such model.
     """
+    name = network.pretrained_model_name_or_path
     try:
         config = AutoConfig.from_pretrained(name)
         make: Any = AutoModelForCausalLM.from_config
         with torch.device("meta"):
-            count: int = make(config).num_parameters()
+            model = make(config)
     except (OSError, ValueError) as error:
         raise SetupError(
             f"network.pretrained_model_name_or_path: no model at {name!r}: {_first_line(error)}"
         ) from error
-    return count
+    lora, text = network.lora_config, config.get_text_config()
+    linears = {
+        path: module
+        for path, module in model.get_decoder().named_modules()
+        if isinstance(module, nn.Linear)
+    }
+    heads = text.num_attention_heads
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    limit = getattr(text, "max_position_embeddings", None) or 2**20
+    return ModelShape(
+        parameters=model.num_parameters(),
+        block_weights=sum(module.weight.numel() for module in linears.values()),
+        adapter_weights=sum(
+            lora.lora_r * (module.in_features + module.out_features)
+            for path, module in linears.items()
+            if isinstance(lora.target_modules, str)
+            or path.rpartition(".")[2] in lora.target_modules
+        ),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        intermediate=getattr(text, "intermediate_size", 4 * text.hidden_size),
+        vocabulary=text.vocab_size,
+        cache_values=2 * head_size * (getattr(text, "num_key_value_heads", None) or heads),
+        context=min(limit, network.max_context_length or limit),
+    )
 
 
 def load_policy(network: Network, algorithm: Algorithm, *, device: torch.device) -> Policy:

@@ -5,20 +5,28 @@ Every refusal says what is missing and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 
+from .batch import MICRO_BATCH_TOKENS, PACKED_TOKENS
 from .chat import Chat
 from .environments import EnvironmentFacts, ask_facts, server_capacity
 from .errors import SetupError
+from .estimate import estimate_memory
 from .manifest import Manifest
-from .policy import count_parameters, load_tokenizer
+from .policy import CHUNK_ELEMENTS, load_tokenizer, model_shape
+from .sampler.hf import WAVE_ROWS
 
-__all__ = ["check_capacity", "check_environment", "check_installation", "check_model"]
+__all__ = ["SMALLER", "check_capacity", "check_environment", "check_installation", "check_model"]
 
-_BYTES_PER_WEIGHT = {"nf4": 0.56, "int8": 1.06}
-"""With their scales; the embeddings of small models, which stay unquantised, weigh more."""
+SMALLER = (
+    "lower algorithm.micro_batch_size_per_gpu, max_output_tokens or group_size; keep "
+    "gradient_checkpointing on; quantization: nf4 makes the weights smallest"
+)
+"""What to do where memory runs out."""
 
 
 def check_installation(manifest: Manifest, *, world_size: int) -> None:
@@ -54,22 +62,41 @@ def check_environment(manifest: Manifest, urls: Sequence[str]) -> EnvironmentFac
     return ask_facts(manifest.environment, urls[0])
 
 
-def check_model(manifest: Manifest, device: torch.device) -> str:
-    """Find the model, its tokenizer and its template; return a line about its size.
+def check_model(manifest: Manifest, device: torch.device) -> Iterator[str]:
+    """Find the model, its tokenizer and its template; give out lines about its size and memory.
 
     Raises:
         SetupError: One of them is missing.
     """
-    name, quantization = manifest.network.pretrained_model_name_or_path, "none"
+    name, quantization = manifest.network.pretrained_model_name_or_path, "quantised"
     Chat(load_tokenizer(name), manifest.environment.chat_template_kwargs)
-    count = count_parameters(name)
+    shape = model_shape(manifest.network)
     if isinstance(manifest.algorithm.quantization, str):
         quantization = manifest.algorithm.quantization
-    bytes_per_weight = _BYTES_PER_WEIGHT.get(quantization, 2 if device.type == "cuda" else 4)
-    return (
-        f"Model: {name}, {count / 1e6:,.1f} million parameters, {quantization}: about "
-        f"{count * bytes_per_weight / 2**30:.2f} GiB of weights, and activations beside them"
+    yield (
+        f"Model: {name}, {shape.parameters / 1e6:,.1f} million parameters, quantization "
+        f"{quantization}, {shape.adapter_weights / 1e6:,.2f} million of the adapter are trained"
     )
+    estimate = estimate_memory(
+        manifest,
+        shape,
+        bytes_per_value=2 if device.type == "cuda" else 4,
+        micro_batch_tokens=PACKED_TOKENS if manifest.algorithm.packing else MICRO_BATCH_TOKENS,
+        chunk_elements=CHUNK_ELEMENTS,
+        wave_rows=WAVE_ROWS,
+    )
+    free = _free_bytes(device)
+    verdict = "" if estimate.total < free else f": {SMALLER}"
+    yield f"Memory: {estimate}; {free / 2**30:.1f} GiB are free on {device}{verdict}"
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Return the memory that is free on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    assert found, "every Linux since 3.14 has it"
+    return int(found.group(1)) * 1024
 
 
 def check_capacity(rollouts: int, capacities: Sequence[tuple[int | None, int | None]]) -> None:

@@ -71,6 +71,7 @@ LAYERS = {
         "deepspeed_config": 2,
         "engine": 3,
         "base_cache": 3,
+        "estimate": 2,
         "preflight": 3,
         "report": 3,
         "collect": 3,

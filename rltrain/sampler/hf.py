@@ -16,9 +16,10 @@ from torch import Tensor
 from ..policy import Policy
 from ..rollout import Completion, Request, Sampling
 
-__all__ = ["TransformersSampler", "truncate"]
+__all__ = ["WAVE_ROWS", "TransformersSampler", "truncate"]
 
-_WAVE_ROWS = 512
+WAVE_ROWS = 512
+"""Rows of a batch at most."""
 
 
 class TransformersSampler:
@@ -29,7 +30,7 @@ class TransformersSampler:
         wave_rows: Rows of a batch at most.
     """
 
-    def __init__(self, policy: Policy, *, wave_rows: int = _WAVE_ROWS) -> None:
+    def __init__(self, policy: Policy, *, wave_rows: int = WAVE_ROWS) -> None:
         self._policy = policy
         self._wave_rows = wave_rows
         self._queue: list[Request] = []

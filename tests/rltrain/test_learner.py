@@ -97,7 +97,7 @@ def test_how_a_batch_is_cut_changes_nothing(tiny_model: Path, change: dict[str, 
 def test_a_token_budget_changes_nothing(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty padded tokens a micro-batch instead of all."""
     expected, _, _ = update(tiny_model, ROWS)
-    monkeypatch.setattr(learner_module, "_MICRO_BATCH_TOKENS", 30)
+    monkeypatch.setattr(learner_module, "MICRO_BATCH_TOKENS", 30)
 
     result, _, _ = update(tiny_model, ROWS)
 

@@ -95,7 +95,7 @@ def test_chunks_change_neither_values_nor_gradients(
     whole = policy.token_logprobs(BATCH, temperature=1.0).logprobs
     expected = gradient(policy)
 
-    monkeypatch.setattr(policy_module, "_CHUNK_ELEMENTS", 3 * policy._head.weight.shape[0])
+    monkeypatch.setattr(policy_module, "CHUNK_ELEMENTS", 3 * policy._head.weight.shape[0])
     rows: list[int] = []
     policy._head.register_forward_hook(lambda *call: rows.append(len(call[2])))
 
