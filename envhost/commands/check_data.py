@@ -14,7 +14,7 @@ from ..envs.code_options import CodeOptions
 from ..errors import NotScored
 from ..judge.compare import text_of
 from ..judge.judging import Judge
-from ..judge.problems import Problem, ProblemSet
+from ..judge.problems import Problem, ProblemSet, Split
 from .judging import (
     Progress,
     code_options,
@@ -32,7 +32,7 @@ __all__ = ["check_data"]
 class _Checked:
     """One problem: the verdicts of its known programs, and what cannot be right with it."""
 
-    problem: Problem
+    problem_id: str
     verdicts: tuple[tuple[str, ...], tuple[str, ...]]
     """Those of the right solutions and those of the wrong ones."""
     faults: tuple[str, ...]
@@ -57,34 +57,29 @@ def check_data(
 ) -> None:
     """Judge the known-right and known-wrong solutions of PROBLEMS as the server would.
 
-    PROBLEMS is bundled:NAME or the path of a JSON-lines file; the columns `solutions` and
+    PROBLEMS is a data set as the option `dataset` names it; the columns `solutions` and
     `wrong_solutions` hold the programs. The exit status is 0 if no problem is faulty, 1 if one is.
     """
     options = code_options(problems, env_config, unsafe_no_sandbox=unsafe_no_sandbox)
     loaded = options.load_problems()
     checked = run(lambda: _check_all(options, loaded, solutions))
     faults = [(id_, f"dropped: a row {reason}") for id_, reason in loaded.dropped]
-    faults += [(each.problem.problem_id, fault) for each in checked for fault in each.faults]
+    faults += [(each.problem_id, fault) for each in checked for fault in each.faults]
     (_echo_json if as_json else _echo)(loaded, checked, faults)
     sys.exit(bool(faults))
 
 
 async def _check_all(options: CodeOptions, problems: ProblemSet, most: int) -> list[_Checked]:
-    rows = [
-        (problem, max_tests)
-        for problems_, max_tests in (
-            (problems.training, options.tests_of("train")),
-            (problems.evaluation, options.tests_of("test")),
-        )
-        for problem in problems_
-    ]
+    splits: tuple[Split, ...] = ("train", "test")
+    rows = [(split, row) for split in splits for row in range(len(problems.rows(split)))]
     checked: dict[int, _Checked] = {}
     progress = Progress("problems", len(rows))
     async with options.open_judge(problems) as judge:
 
-        async def one(numbered: tuple[int, tuple[Problem, int]]) -> None:
-            number, (problem, max_tests) = numbered
-            checked[number] = await _check(judge, problem, max_tests, most)
+        async def one(numbered: tuple[int, tuple[Split, int]]) -> None:
+            number, (split, row) = numbered
+            problem = problems.rows(split)[row]
+            checked[number] = await _check(judge, problem, options.tests_of(split), most)
             progress.step()
 
         await for_each(enumerate(rows), one)
@@ -105,7 +100,7 @@ async def _check(judge: Judge, problem: Problem, max_tests: int, most: int) -> _
     right = tuple([await name(program) for program in problem.solutions[:most]])
     wrong = tuple([await name(program) for program in problem.wrong_solutions[:most]])
     faults = (*_faults_of_tests(problem), *_faults_of_verdicts(right, wrong), *failures[:1])
-    return _Checked(problem, (right, wrong), faults)
+    return _Checked(problem.problem_id, (right, wrong), faults)
 
 
 def _faults_of_verdicts(right: tuple[str, ...], wrong: tuple[str, ...]) -> Iterator[str]:

@@ -122,15 +122,19 @@ class _Bench:
 
     options: CodeOptions
     problems: ProblemSet
-    by_id: Mapping[str, Problem]
+    by_id: Mapping[str, tuple[Split, int]]
     judge: Judge
 
     def problem(self, entry: Recorded) -> Problem | None:
         """Return the problem; its row decides where several have the same id."""
-        rows = self.problems.rows(_split(entry))
-        if entry.row_index < len(rows) and rows[entry.row_index].problem_id == entry.problem_id:
-            return rows[entry.row_index]
-        return self.by_id.get(entry.problem_id)
+        split, row = _split(entry), entry.row_index
+        rows = self.problems.rows(split)
+        if row < len(rows) and self.problems.prompt(split, row).problem_id == entry.problem_id:
+            return rows[row]
+        if entry.problem_id not in self.by_id:
+            return None
+        split, row = self.by_id[entry.problem_id]
+        return self.problems.rows(split)[row]
 
 
 class _Benches:
@@ -151,8 +155,12 @@ class _Benches:
 async def _hold_open(options: CodeOptions, *, task_status: trio.TaskStatus[_Bench]) -> None:
     problems = options.load_problems()
     async with options.open_judge(problems) as judge:
-        rows = (*problems.training, *problems.evaluation)
-        by_id = {problem.problem_id: problem for problem in rows}
+        splits: tuple[Split, ...] = ("train", "test")
+        by_id = {
+            prompt.problem_id: (split, row)
+            for split in splits
+            for row, prompt in enumerate(problems.prompts(split))
+        }
         task_status.started(_Bench(options, problems, by_id, judge))
         await trio.sleep_forever()
 

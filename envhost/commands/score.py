@@ -57,7 +57,7 @@ def score(
 ) -> None:
     """Judge each PROGRAM file (- is standard input) against one problem of PROBLEMS.
 
-    PROBLEMS is bundled:NAME or the path of a JSON-lines file. The exit status is 0 if all programs
+    PROBLEMS is a data set as the option `dataset` names it. The exit status is 0 if all programs
     are right, 1 if not, 2 for wrong use.
     """
     options = code_options(problems, env_config, unsafe_no_sandbox=unsafe_no_sandbox)
@@ -77,17 +77,23 @@ def _problem(
     if row is not None:
         return problems.rows(split)[problems.check_row(split, row)], split
     splits: tuple[Split, ...] = ("train", "test")
-    known = {each.problem_id: (each, name) for name in splits for each in problems.rows(name)}
+    known = {
+        prompt.problem_id: (row, name)
+        for name in splits
+        for row, prompt in enumerate(problems.prompts(name))
+    }
     if problem_id is not None:
         if problem_id not in known:
             hint = nearest(problem_id, known)
             raise ConfigError(f"--problem {problem_id}: {problems.name} has none of that id{hint}")
-        return known[problem_id]
+        found, split = known[problem_id]
+        return problems.rows(split)[found], split
     if len(known) != 1:
         raise ConfigError(
             f"which of the {len(known)} problems of {problems.name}? Give --row N or --problem ID"
         )
-    return next(iter(known.values()))
+    ((found, split),) = known.values()
+    return problems.rows(split)[found], split
 
 
 def _source(program: str, is_answer: bool) -> str | None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -19,7 +18,7 @@ from ..environment import Description, Observation, StepResult, text_observation
 from ..errors import EpisodeError, NotScored, ProtocolError
 from ..judge.extract import extract_code
 from ..judge.judging import Judge, no_code
-from ..judge.problems import Problem, ProblemSet, Split
+from ..judge.problems import ProblemSet, Split
 from ..judge.record import Record, Recorded, open_record
 from ..telemetry import session_id
 from .code_options import CodeOptions, checked_options
@@ -70,7 +69,7 @@ class CodeEnvironments:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Load the problems, open the judge, which proves itself, and the record."""
-        self._problems = self.options.load_problems()
+        self._problems = await self.options.load_problems_aside()
         async with (
             self.options.open_judge(self._problems) as self._judge,
             open_record(self._record_dir) as self._record,
@@ -86,7 +85,7 @@ class CodeEnvironments:
 
 @frozen(kw_only=True)
 class _Episode:
-    problem: Problem
+    problem_id: str
     split: Split
     row_index: int
     seed: int | None
@@ -134,14 +133,15 @@ class CodeEnvironment:
             self._drawn += 1
             seed = self._drawn
             row = problems.row_of_seed(split, seed)
-        problem = problems.rows(split)[row]
-        self._episode = _Episode(problem=problem, split=split, row_index=row, seed=seed)
-        prompt = self._options.prompt_template.replace("{problem}", problem.text)
+        found = problems.prompt(split, row)
+        problem_id = found.problem_id
+        self._episode = _Episode(problem_id=problem_id, split=split, row_index=row, seed=seed)
+        prompt = self._options.prompt_template.replace("{problem}", found.text)
         metadata: dict[str, Any] = {
             "seed": seed,
             "row_index": row,
             "split": split,
-            "problem_id": problem.problem_id,
+            "problem_id": problem_id,
             "isolation": self._judge.isolation,
         }
         if self._options.system_prompt is not None:
@@ -162,14 +162,15 @@ class CodeEnvironment:
         if self._episode is None:
             raise EpisodeError("no episode is running: reset first")
         episode, self._episode = self._episode, None
+        problem = self._problems.rows(episode.split)[episode.row_index]
         isolation = {"isolation": self._judge.isolation}
         code = extract_code(answer)
         max_tests = self._options.tests_of(episode.split)
         if code is None:
-            result = no_code(episode.problem, max_tests=max_tests).metadata()
+            result = no_code(problem, max_tests=max_tests).metadata()
             return _ended(self._options.reward_no_code, result | isolation)
         try:
-            verdict = await self._judge.judge(episode.problem, code, max_tests=max_tests)
+            verdict = await self._judge.judge(problem, code, max_tests=max_tests)
         except NotScored:
             self._write_down(episode, code, None, {"verdict": "IE"})
             raise
@@ -182,15 +183,13 @@ class CodeEnvironment:
     ) -> None:
         if self._record is None:
             return
-        name = self._problems.name
         entry = Recorded(
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             session=session_id.get(),
-            # Read again from another directory perhaps.
-            dataset=name if name.startswith("bundled:") else str(Path(name).absolute()),
+            dataset=self._problems.place,
             split=episode.split,
             row_index=episode.row_index,
-            problem_id=episode.problem.problem_id,
+            problem_id=episode.problem_id,
             seed=episode.seed,
             reward=reward,
             result=result,

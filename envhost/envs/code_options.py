@@ -15,10 +15,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from attrs import asdict, evolve, field, fields, frozen
 
 from ..errors import ConfigError
+from ..judge.aside import load_problems_aside
 from ..judge.compare import CheckerName, Tolerance
 from ..judge.judging import Judge, JudgeRules, Verdict
+from ..judge.loading import Request, load_problems
 from ..judge.opening import open_judge
-from ..judge.problems import ProblemSet, Split, load_problems
+from ..judge.problems import Columns, ProblemSet, Split
 from ..sandbox.limits import CellLimits
 from ..settings import nearest
 
@@ -45,9 +47,18 @@ class CodeOptions:
     """Options of the code environment, the keys of `--env-config`."""
 
     dataset: str = "bundled:lists"
-    """`bundled:lists`, `bundled:classics`, or the path of a JSON-lines file in TACO's layout."""
+    """`bundled:NAME`, `OWNER/NAME` of the hub, or a path: .jsonl, .parquet, a folder."""
+    revision: str | None = None
+    """Branch, tag or commit of a data set of the hub."""
+    split: str | None = None
+    """The split that is trained on; null: `train`."""
+    evaluation_split: str | None = None
+    """The split that is held out; null: a share of the rows, or what their `split` says."""
     evaluation_fraction: float = 0.1
-    """Share of the problems held out, where the data set has no `split` column."""
+    """Share of the problems held out, where nothing else says which."""
+    question_key: str = "problem"
+    test_key: str = "tests"
+    """The columns with the problem's text and its tests."""
     max_rows: int | None = None
     """Use only the first rows of the data set."""
     shuffle_seed: int = 0
@@ -103,10 +114,31 @@ class CodeOptions:
             ConfigError: There is none, or none of it can be used.
         """
         return load_problems(
-            self.dataset,
+            self._request(),
             evaluation_fraction=self.evaluation_fraction,
-            max_rows=self.max_rows,
             shuffle_seed=self.shuffle_seed,
+        )
+
+    async def load_problems_aside(self) -> ProblemSet:
+        """The same, a large data set by a child process.
+
+        Raises:
+            ConfigError: As above.
+        """
+        return await load_problems_aside(
+            self._request(),
+            evaluation_fraction=self.evaluation_fraction,
+            shuffle_seed=self.shuffle_seed,
+        )
+
+    def _request(self) -> Request:
+        return Request(
+            dataset=self.dataset,
+            split=self.split,
+            evaluation_split=self.evaluation_split,
+            revision=self.revision,
+            max_rows=self.max_rows,
+            columns=Columns(self.question_key, self.test_key),
         )
 
     def open_judge(self, problems: ProblemSet) -> AbstractAsyncContextManager[Judge]:

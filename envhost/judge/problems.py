@@ -1,28 +1,37 @@
-"""Problems and their tests: loading, splits, and which row a seed means.
+"""Problems and their tests: what a row of a data set means, and which row a seed means.
 
-Owns the data format and the rules of sampling; every function of a seed here is fixed for good, the
-same in every session, process, host and release. Knows nothing of running programs.
+Owns the format of a row and the rules of sampling; every function of a seed here is fixed for good,
+the same in every session, process, host and release. Knows nothing of files or running programs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, overload
+from weakref import WeakValueDictionary
 
-from attrs import frozen
+from attrs import field, frozen
 
-from ..errors import ConfigError, ProtocolError
+from ..errors import ProtocolError
 
-__all__ = ["Problem", "ProblemSet", "Split", "Test", "load_problems"]
+__all__ = [
+    "Columns",
+    "Problem",
+    "ProblemSet",
+    "Prompt",
+    "Rows",
+    "Split",
+    "StoredProblems",
+    "Test",
+    "problem_of",
+    "text_digest",
+]
 
 Split = Literal["train", "test"]
 
-_BUNDLED = Path(__file__).parent.parent / "problems"
-_TRAINING_NAMES = frozenset(("train", "training"))
 _ROUNDS = 4
 
 
@@ -50,6 +59,75 @@ class Problem:
     wrong_solutions: tuple[str, ...] = ()
 
 
+@frozen
+class Prompt:
+    """What a reset needs of a problem."""
+
+    problem_id: str
+    text: str
+
+
+@frozen
+class Columns:
+    """Names of the columns with the problem's text and its tests."""
+
+    question: str = "problem"
+    test: str = "tests"
+
+
+class Rows(Protocol):
+    """A data set as it lies on disk; a place is where a row can be found again."""
+
+    def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield the place of each row and the row."""
+
+    def at(self, place: int, names: Sequence[str] | None = None) -> Mapping[str, Any]:
+        """Return the row at a place, or at least those of its columns that are named."""
+
+
+@frozen(kw_only=True, eq=False)
+class StoredProblems(Sequence[Problem]):
+    """Problems that stay on disk; each is read when it is asked for.
+
+    A problem that somebody still holds is not read again: sessions of a group share it.
+    """
+
+    rows: Rows
+    places: Sequence[int]
+    numbers: Sequence[int]
+    """Each row's number in the data set, for the id of a row that has none."""
+    columns: Columns
+    name: str
+    _held: WeakValueDictionary[int, Problem] = field(factory=WeakValueDictionary, init=False)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, row: int) -> Problem: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Problem]: ...
+    def __getitem__(self, row: int | slice) -> Problem | Sequence[Problem]:
+        """Read a problem with its tests."""
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
+        place = self.places[row]
+        problem = self._held.get(place)
+        if problem is None:
+            problem = problem_of(self.rows.at(place), self._default_id(row), self.columns)
+            self._held[place] = problem
+        return problem
+
+    def prompt(self, row: int) -> Prompt:
+        """Read a problem without its tests, which may be large."""
+        found = self.rows.at(self.places[row], (self.columns.question, "problem_id"))
+        return Prompt(_id_of(found, self._default_id(row)), found[self.columns.question])
+
+    def _default_id(self, row: int) -> str:
+        return f"{self.name}/{self.numbers[row]}"
+
+
 @frozen(kw_only=True)
 class ProblemSet:
     """A data set split in two; rows count within their split.
@@ -58,18 +136,31 @@ class ProblemSet:
     """
 
     name: str
-    training: tuple[Problem, ...]
-    evaluation: tuple[Problem, ...]
+    training: Sequence[Problem]
+    evaluation: Sequence[Problem]
     report: str
     seed: int = 0
+    place: str = ""
+    """Its name, as it holds in other directories too."""
     files: tuple[Path, ...] = ()
     """Where it lies on this machine: programs must not see it."""
     dropped: tuple[tuple[str, str], ...] = ()
     """The id of each row that cannot be used, and why."""
 
-    def rows(self, split: Split) -> tuple[Problem, ...]:
+    def rows(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
         return self.training if split == "train" else self.evaluation
+
+    def prompt(self, split: Split, row: int) -> Prompt:
+        """Return what a reset needs of a problem, without its tests where they stay on disk."""
+        rows = self.rows(split)
+        if isinstance(rows, StoredProblems):
+            return rows.prompt(row)
+        return Prompt(rows[row].problem_id, rows[row].text)
+
+    def prompts(self, split: Split) -> Iterator[Prompt]:
+        """Yield those of all rows of a split."""
+        return (self.prompt(split, row) for row in range(len(self.rows(split))))
 
     def row_of_seed(self, split: Split, seed: int) -> int:
         """Return the row that a seed means: `permutation(split)[seed mod size]`.
@@ -113,94 +204,19 @@ def _permuted(number: int, size: int, key: str) -> int:
             return number
 
 
-def load_problems(
-    dataset: str,
-    *,
-    evaluation_fraction: float = 0.1,
-    max_rows: int | None = None,
-    shuffle_seed: int = 0,
-) -> ProblemSet:
-    """Load `bundled:NAME` or a JSON-lines file.
+def problem_of(row: Mapping[str, Any], default_id: str, columns: Columns) -> Problem:
+    """Return the problem that a row describes.
 
-    A line has `problem` (text) and `tests` (JSON of `inputs`, `outputs` and perhaps `fn_name`);
-    `problem_id`, `split`, `checker`, `solutions` and `wrong_solutions` where there are any. A
-    `split` column decides the split; otherwise a share of the *texts* is held out by their hash, so
-    that identical texts always fall into the same split.
+    The columns are the text and `tests` (JSON, or JSON text, of `inputs`, `outputs` and perhaps
+    `fn_name`); `problem_id`, `checker`, `solutions` and `wrong_solutions` where there are any.
 
     Raises:
-        ConfigError: No such data set, or no row of it can be used.
+        ValueError: It cannot be used; the text continues "a row …".
     """
-    path = _path_of(dataset)
-    rows = _read_lines(path, max_rows)
-    kept: dict[Split, list[Problem]] = {"train": [], "test": []}
-    dropped: list[tuple[str, str]] = []
-    for number, row in rows:
-        default_id = f"{path.name}/{number}"
-        try:
-            problem = _problem(row, default_id)
-        except ValueError as error:
-            dropped.append((str(row.get("problem_id", default_id)), str(error)))
-            continue
-        kept[_split(row, problem.text, evaluation_fraction)].append(problem)
-    tests = sum(len(problem.tests) for split in kept.values() for problem in split)
-    report = (
-        f"{dataset}: {len(kept['train'])} training and {len(kept['test'])} held-out rows, "
-        f"{tests} tests"
-    )
-    if dropped:
-        counts = Counter(reason for _, reason in dropped).most_common(5)
-        reasons = ", ".join(f"{count} {reason}" for reason, count in counts)
-        report += f"; dropped {len(dropped)} rows: {reasons}"
-    if not tests:
-        raise ConfigError(f"data set {report}: nothing is left to serve")
-    return ProblemSet(
-        name=dataset,
-        training=tuple(kept["train"]),
-        evaluation=tuple(kept["test"]),
-        report=report,
-        seed=shuffle_seed,
-        files=(path,),
-        dropped=tuple(dropped),
-    )
-
-
-def _path_of(dataset: str) -> Path:
-    kind, separator, name = dataset.partition(":")
-    if separator and kind == "bundled":
-        path = _BUNDLED / f"{name}.jsonl"
-        if not path.is_file():
-            known = ", ".join(sorted(f"bundled:{path.stem}" for path in _BUNDLED.glob("*.jsonl")))
-            raise ConfigError(f"data set {dataset!r}: expected one of {known}")
-        return path
-    path = Path(dataset)
-    if path.suffix not in {".jsonl", ".json"}:
-        raise ConfigError(
-            f"data set {dataset!r}: expected bundled:NAME or the path of a .jsonl file"
-        )
-    if not path.is_file():
-        raise ConfigError(f"data set {dataset!r}: no such file")
-    return path
-
-
-def _read_lines(path: Path, max_rows: int | None) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines):
-            if max_rows is not None and number >= max_rows:
-                return
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"{path}, line {number + 1}: expected JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise ConfigError(f"{path}, line {number + 1}: expected a JSON object")
-            yield number, row
-
-
-def _problem(row: Mapping[str, Any], default_id: str) -> Problem:
-    text = row.get("problem")
+    text = row.get(columns.question)
     if not isinstance(text, str):
         raise ValueError("without a problem text")  # noqa: TRY004 - as below
-    tests = _json_column(row, "tests", dict)
+    tests = _json_column(row, columns.test, dict)
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
         raise ValueError("without tests")
@@ -208,7 +224,7 @@ def _problem(row: Mapping[str, Any], default_id: str) -> Problem:
         raise ValueError("with unequal numbers of inputs and outputs")
     fn_name = tests.get("fn_name")
     return Problem(
-        problem_id=str(row.get("problem_id", default_id)),
+        problem_id=_id_of(row, default_id),
         text=text,
         tests=tuple(map(Test, inputs, outputs)),
         fn_name=fn_name if isinstance(fn_name, str) and fn_name else None,
@@ -218,6 +234,11 @@ def _problem(row: Mapping[str, Any], default_id: str) -> Problem:
     )
 
 
+def _id_of(row: Mapping[str, Any], default_id: str) -> str:
+    given = row.get("problem_id")
+    return default_id if given is None else str(given)
+
+
 def _json_column(row: Mapping[str, Any], name: str, kind: type) -> Any:
     value = row.get(name)
     if value is None:
@@ -225,16 +246,16 @@ def _json_column(row: Mapping[str, Any], name: str, kind: type) -> Any:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(f"whose {name} cannot be parsed") from None
     if not isinstance(value, kind):
         raise ValueError(f"whose {name} cannot be parsed")  # noqa: TRY004 - one kind of dropped row
     return value
 
 
-def _split(row: Mapping[str, Any], text: str, evaluation_fraction: float) -> Split:
-    if row.get("split") is not None:
-        return "train" if row["split"] in _TRAINING_NAMES else "test"
-    digest = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
-    share = int.from_bytes(digest, "big") / 2**64
-    return "test" if share < evaluation_fraction else "train"
+def text_digest(text: str) -> int:
+    """Return a number of 64 bits for a text, the same however its blanks are spaced."""
+    digest = hashlib.blake2b(
+        " ".join(text.split()).encode("utf-8", "surrogatepass"), digest_size=8
+    ).digest()
+    return int.from_bytes(digest, "big")

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from envhost.judge.judging import Judge, JudgeRules, Verdict
-from envhost.judge.problems import Problem, load_problems
+from envhost.judge.loading import load_problems
+from envhost.judge.problems import Problem
 from envhost.sandbox.bwrap import find_interpreter
 from envhost.sandbox.cells import bwrap_cells
 

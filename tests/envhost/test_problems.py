@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from envhost.errors import ConfigError, ProtocolError
-from envhost.judge.problems import Problem, ProblemSet, load_problems
+from envhost.judge.loading import load_problems
+from envhost.judge.problems import Problem, ProblemSet
 
 Write = Callable[..., str]
 TESTS = {"inputs": ["1\n"], "outputs": ["1\n"]}
@@ -136,7 +137,7 @@ def test_unusable_files(write: Write, rows: list[str], message: str) -> None:
     ("name", "message"),
     [
         ("bundled:nothing", "expected one of bundled:classics, bundled:lists"),
-        ("nothing", "expected bundled:NAME or the path of a .jsonl file"),
+        ("nothing", "expected bundled:NAME, OWNER/NAME of the hub, a .jsonl or .parquet file"),
         ("nothing.jsonl", "no such file"),
     ],
 )

@@ -14,7 +14,8 @@ from typing import Any
 from attrs import frozen
 
 import envhost
-from envhost.judge.problems import Problem, load_problems
+from envhost.judge.loading import load_problems
+from envhost.judge.problems import Problem
 from envhost.judge.problems import Test as Case
 
 TESTS = 3

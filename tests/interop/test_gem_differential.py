@@ -21,7 +21,7 @@ from gem_cases import Disagreement, Pair, as_json, disagreements, pairs
 
 from envhost.envs.code_options import checked_options
 from envhost.errors import ConfigError
-from envhost.judge.problems import load_problems
+from envhost.judge.loading import load_problems
 
 PINS = ("gem-llm==0.1.0", "datasets>=4,<6")
 GEM = Path(__file__).parent / "peers" / "gem_judge.py"
