@@ -11,12 +11,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from .chat import Chat
 from .environments import Environments, Reply
 from .rollout import Completion, Episode, Request, Rollout, Sampling, Transcript, Turn
-from .sampler import Sampler
+from .sampler import Handover, Sampler
 
 __all__ = ["Collected", "Collector", "joined_rounds"]
 
@@ -26,13 +26,15 @@ class Collected:
     """Rollouts in the order of their episodes, and where the time went.
 
     `score_seconds` is the time in which there was nothing to sample and all waited for
-    environments; scoring that ran beside sampling costs nothing.
+    environments; scoring that ran beside sampling costs nothing. `handover` is what it took to get
+    from training to sampling and back.
     """
 
     rollouts: tuple[Rollout, ...]
     sampled_tokens: int
     generate_seconds: float
     score_seconds: float
+    handover: Handover = field(factory=Handover)
 
 
 def joined_rounds(parts: Sequence[Collected]) -> Collected:
@@ -82,7 +84,8 @@ class Collector:
     def play(self, episodes: Sequence[Episode], sampling: Sampling) -> Collected:
         """Play all episodes, as many at once as there are slots, and return their rollouts."""
         with self.sampler.serving():
-            return _Phase(self, episodes, sampling).run()
+            collected = _Phase(self, episodes, sampling).run()
+        return evolve(collected, handover=self.sampler.handover)
 
 
 class _Play:

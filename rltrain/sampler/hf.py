@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..policy import Policy
 from ..rollout import Completion, Request, Sampling
+from .protocol import Handover
 
 __all__ = ["WAVE_ROWS", "TransformersSampler", "truncate"]
 
@@ -44,6 +45,11 @@ class TransformersSampler:
                 yield
             finally:
                 self.abort()
+
+    @property
+    def handover(self) -> Handover:
+        """Nothing: sampler and trainer are one module."""
+        return Handover()
 
     def submit(self, request: Request) -> None:
         """Take a request for the next wave."""

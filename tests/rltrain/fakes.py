@@ -9,6 +9,7 @@ from typing import Any
 from envhost.client import Result
 from envhost.errors import EnvhostError
 from rltrain.rollout import Completion, Request
+from rltrain.sampler import Handover
 
 Script = Callable[[int, str, Any], Result]
 
@@ -82,6 +83,10 @@ class FakeSampler:
     @contextmanager
     def serving(self) -> Iterator[None]:
         yield
+
+    @property
+    def handover(self) -> Handover:
+        return Handover(seconds=1.5, memory_bytes={"train_end": 7})
 
     def submit(self, request: Request) -> None:
         self._queue.append(request)

@@ -14,6 +14,7 @@ from rltrain.chat import Chat
 from rltrain.collect import Collected, Collector
 from rltrain.environments import Environments
 from rltrain.rollout import Episode, Request, Sampling
+from rltrain.sampler import Handover
 
 SAMPLING = Sampling(temperature=1.0)
 
@@ -73,6 +74,7 @@ def test_a_single_turn_is_prompt_and_answer() -> None:
     assert rollout.reward == 3.0
     assert rollout.verdict == "AC"
     assert rollout.problem == "p1"
+    assert collected.handover == Handover(seconds=1.5, memory_bytes={"train_end": 7})
     assert collected.sampled_tokens == 4
     assert pool.calls[-1] == (0, "step", "abc")
 
