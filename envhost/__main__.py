@@ -6,8 +6,10 @@ import sys
 
 import click
 
+from .commands.check import check
 from .commands.check_data import check_data
 from .commands.doctor import doctor
+from .commands.list_ids import list_ids
 from .commands.probe import probe
 from .commands.rescore import rescore
 from .commands.score import score
@@ -28,6 +30,8 @@ commands.add_command(doctor)
 commands.add_command(score)
 commands.add_command(rescore)
 commands.add_command(check_data)
+commands.add_command(check)
+commands.add_command(list_ids)
 
 
 def main() -> None:

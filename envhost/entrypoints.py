@@ -18,6 +18,7 @@ import trio
 
 from .config import DEFAULT_ENTRYPOINT, ServerConfig
 from .environment import Description, Environment, EnvironmentFactory, load_callable
+from .envs.adapters import load_shared
 from .envs.gem_code import gem_code
 from .envs.keeping import kept_apart, take_keeping
 from .envs.openenv import is_openenv
@@ -31,6 +32,7 @@ _SLOW_SECONDS = 0.005
 """A constructor that takes longer than this is called in a thread, from the second time on."""
 
 _GEM = "gem:make"
+_GEM_HERE = "envhost.envs.gem:make"
 
 _METHODS = ("reset", "step", "state", "close")
 # Settings of the server that an entrypoint gets if it takes them: the operator's choice alone.
@@ -45,12 +47,13 @@ def make_factory(config: ServerConfig) -> EnvironmentFactory:
     """
     name, options = _resolved(config.entrypoint, config.env_config)
     keeping = take_keeping(options)
-    if keeping.run_in in {"process", "sandbox"}:
+    if keeping.run_in in {"process", "sandbox"} or (name == _GEM_HERE and keeping.run_in is None):
         _refuse_record(config)
         return kept_apart(name, options, keeping)
     make = load_callable(name)
     _hand_on(config, name, make, options)
     if keeping.run_in == "thread":
+        load_shared(make, options)
         return ThreadEnvironments(partial(make, **options), name=name, description=_doc(make))
     if isinstance(make, type) and is_environment(make) and not _is_native(make):
         return kept_apart(name, options, keeping, description=_doc(make))
@@ -118,9 +121,11 @@ def _doc(make: Callable[..., Any]) -> str:
 
 def _resolved(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the entrypoint and options that serve what is asked for."""
-    code = gem_code(options) if name == _GEM else None
-    if code is None:
+    if name != _GEM:
         return name, dict(options)
+    code = gem_code(options)
+    if code is None:
+        return _GEM_HERE, dict(options)
     for note in code.notes:
         log_event("server.note", text=note)
     return DEFAULT_ENTRYPOINT, dict(code.options)

@@ -39,6 +39,7 @@ LAYERS = {
         "client": 5,
         "doctor": 5,
         "entrypoints": 6,
+        "checkup": 6.1,
         "status_page": 6,
         "pages": 6.1,
         "server": 7,

@@ -6,7 +6,7 @@ environment lives, in a worker or a thread.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from .gym_like import GymLike
 from .openenv import OpenEnv, is_openenv
 
-__all__ = ["Adapter", "adapt", "run_plainly"]
+__all__ = ["Adapter", "adapt", "load_shared", "run_plainly"]
 
 T = TypeVar("T")
 
@@ -67,6 +67,13 @@ def adapt(environment: Any) -> Adapter:
             f"{' and '.join(missing)} is missing"
         )
     return GymLike(environment)
+
+
+def load_shared(make: Any, options: Mapping[str, Any]) -> None:
+    """Let an entrypoint load what all its environments share, where it has a `preload`."""
+    preload = getattr(make, "preload", None)
+    if callable(preload):
+        preload(**options)
 
 
 def run_plainly(call: Coroutine[Any, Any, T]) -> T:

@@ -14,7 +14,7 @@ from attrs import frozen
 from ..errors import ConfigError
 from ..settings import nearest
 
-__all__ = ["GemCode", "gem_code"]
+__all__ = ["KNOWN_IDS", "GemCode", "gem_code"]
 
 _PREFIX = "code:"
 _REFERENCE = "gem.envs.code_env:CodeEnv"
@@ -26,6 +26,8 @@ _IDS: dict[str, Mapping[str, Any]] = {
         ("code:PrimeIntellect15k", "axon-rl/PrimeIntellect-15k"),
     )
 }
+KNOWN_IDS = tuple(_IDS)
+"""The ids that need no GEM."""
 _RENAMED = {"dataset_name": "dataset", "seed": "shuffle_seed"}
 _WITHOUT_EFFECT = {
     "max_workers": "as many programs run at once as there are processors",

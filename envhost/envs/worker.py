@@ -226,7 +226,7 @@ class Worker:
         self._kill()
         with trio.move_on_after(_BURIAL_SECONDS, shield=True):
             await self._fork.ended.wait()
-        await trio.aclose_forcefully(self._stream)
+        self._stream.socket.close()
         self._stack.close()
 
 

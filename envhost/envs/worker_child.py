@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 from ..environment import load_callable
 from ..errors import ConfigError, EpisodeError, NotScored, ProtocolError
 from ..wire.codec import dump_json, parse_json
-from .adapters import Adapter, adapt, run_plainly
+from .adapters import Adapter, adapt, load_shared, run_plainly
 
 __all__ = ["main"]
 
@@ -86,9 +86,7 @@ def _load(entrypoint: str, options: Mapping[str, Any]) -> Make:
         pass  # it has no signature: building the environment will tell
     except TypeError as error:
         raise ConfigError(f"entrypoint {entrypoint}: --env-config does not fit: {error}") from None
-    preload = getattr(make, "preload", None)
-    if callable(preload):
-        preload(**options)
+    load_shared(make, options)
     return make
 
 

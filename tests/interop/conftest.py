@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PEERS = Path(__file__).parent / "peers"
+# GEM grades with pylatexenc, which it does not name.
+GEM_PINS = ("gem-llm==0.1.0", "datasets>=4,<6", "pylatexenc==2.10")
 
 
 @cache
@@ -34,15 +38,31 @@ def peer_python() -> Callable[[str], str]:
     return _python
 
 
+def _own_pins() -> tuple[str, ...]:
+    """Return what envhost itself needs, in the tried versions."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[^\w-]", need)[0] for need in project["dependencies"]}
+    pins = (ROOT / "constraints-cpu.txt").read_text().split()
+    return tuple(sorted(pin for pin in pins if pin.partition("==")[0] in names))
+
+
 @pytest.fixture(scope="session")
-def packages_of() -> Callable[..., str]:
-    """Return a function from pins to the directory where those packages lie."""
+def serving_python() -> Callable[..., str]:
+    """Return a function from pins to a Python that has them and what envhost needs."""
+    return lambda *pins: _python(*pins, *_own_pins())
 
-    def packages(*pins: str) -> str:
-        (found,) = Path(_python(*pins)).parent.parent.glob("lib/python*/site-packages")
-        return str(found)
 
-    return packages
+@pytest.fixture(scope="session")
+def gem_python() -> str:
+    """Return a Python with GEM in it, which can run envhost too."""
+    return _python(*GEM_PINS, *_own_pins())
+
+
+@pytest.fixture(scope="session")
+def gem_packages(gem_python: str) -> str:
+    """Return the directory where GEM and what it needs lie."""
+    (found,) = Path(gem_python).parent.parent.glob("lib/python*/site-packages")
+    return str(found)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from envhost.envs.code_options import checked_options
 from envhost.errors import ConfigError
 from envhost.judge.loading import load_problems
 
-PINS = ("gem-llm==0.1.0", "datasets>=4,<6")
 GEM = Path(__file__).parent / "peers" / "gem_judge.py"
 LIMIT_SECONDS = 230
 CANARY = Pair("canary", "print(sum(map(int, input().split())))", (("20 22\n", "42\n"),))
@@ -65,7 +64,7 @@ def gem_process(packages: str, cases: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(scope="session")
 def gem_rewards(
-    tmp_path_factory: pytest.TempPathFactory, packages_of: Callable[..., str]
+    tmp_path_factory: pytest.TempPathFactory, gem_packages: str
 ) -> dict[str, float | str]:
     """GEM's outcome of every case, by the case's name; all are asked for in one go."""
     asked = [CANARY, *(case.pair for case in disagreements()), *pairs()]
@@ -73,7 +72,7 @@ def gem_rewards(
     cases.write_text(json.dumps([*json.loads(as_json(asked)), UNEQUAL]))
     names = [*(pair.name for pair in asked), "unequal"]
     assert len(set(names)) == len(names)
-    with gem_process(packages_of(*PINS), cases) as process:
+    with gem_process(gem_packages, cases) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin as stdin:
