@@ -66,9 +66,8 @@ class _Examination:
 
     def note(self, mistake: str, remedy: str) -> None:
         """Take down a mistake, once."""
-        finding = Finding(mistake, remedy)
-        if finding not in self.findings:
-            self.findings.append(finding)
+        if all(finding.mistake != mistake for finding in self.findings):
+            self.findings.append(Finding(mistake, remedy))
 
     async def call(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """Return a call's result.

@@ -12,8 +12,12 @@ from envhost.checkup import Trial, checkup, foreign
 from envhost.config import ServerConfig
 
 FILE = Path(__file__).parent / "kept" / "wrong_envs.py"
-TRIAL = Trial(limit_seconds=2.0, slow_seconds=0.25)
-GUARDED = Trial(limit_seconds=30.0, slow_seconds=30.0)
+PATIENT = Trial(limit_seconds=30.0, slow_seconds=30.0)
+TRIALS = {
+    "Slow": Trial(limit_seconds=30.0, slow_seconds=0.25),
+    "HangingClose": Trial(limit_seconds=4.0, slow_seconds=30.0),
+    "HangingStep": Trial(limit_seconds=4.0, slow_seconds=30.0),
+}
 MISTAKES = {
     "ThreeTuple": ("step on {'message': 'hello'} failed", "got a tuple of 3"),
     "OneReturn": ("reset failed", "expected an observation or (observation, info), got NoneType"),
@@ -26,7 +30,7 @@ MISTAKES = {
     "Slow": ("slow reset", "load what does not change at the top of the module"),
     "Strict": ("step on {'message': 'hello'} failed", "a model may answer anything"),
     "HangingClose": ("close hangs", "bound every wait"),
-    "HangingStep": ("step on {'message': 'hello'} hangs", "longer than 2 s"),
+    "HangingStep": ("step on {'message': 'hello'} hangs", "longer than 4 s"),
     "Mute": ("empty prompt", "reset gave no text"),
     "Unbuilt": ("it cannot be served", "FileNotFoundError: no such simulator"),
 }
@@ -35,11 +39,9 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 async def test_a_mistake_is_found(name: str) -> None:
     """It alone, and in words that say what to do."""
-    is_timed = name in {"Slow", "HangingClose", "HangingStep"}
+    config = ServerConfig(entrypoint=f"{FILE}:{name}")
 
-    findings = await checkup(
-        ServerConfig(entrypoint=f"{FILE}:{name}"), TRIAL if is_timed else GUARDED
-    )
+    findings = await checkup(config, TRIALS.get(name, PATIENT))
 
     mistake, remedy = MISTAKES[name]
     assert [finding.mistake for finding in findings] == [mistake]
@@ -51,7 +53,7 @@ async def test_a_mistake_is_found(name: str) -> None:
 )
 async def test_what_is_right_passes(entrypoint: str) -> None:
     """In a process, on the loop, and a factory of our own."""
-    assert await checkup(ServerConfig(entrypoint=entrypoint), GUARDED) == []
+    assert await checkup(ServerConfig(entrypoint=entrypoint), PATIENT) == []
 
 
 def test_the_command_says_it_in_a_line_and_exits_with_1(
