@@ -21,6 +21,7 @@ LAYERS = {
         "wire.codec": 2,
         "environment": 2,
         "results": 2.1,
+        "background": 2,
         "process": 2,
         "processors": 2,
         "settings": 2,

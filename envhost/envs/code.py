@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..judge.extract import extract_code
 from ..judge.judging import Judge, no_code
 from ..judge.problems import ProblemSet, Split
 from ..judge.record import Record, Recorded, open_record
+from ..judge.sharing import Judging, SharedVerdicts, shared_verdicts
 from ..telemetry import session_id
 from .code_options import CodeOptions, checked_options
 
@@ -49,6 +50,7 @@ class CodeEnvironments:
         self._record_dir = record_dir
         self._problems: ProblemSet | None = None
         self._judge: Judge | None = None
+        self._shared: SharedVerdicts | None = None
         self._record: Record | None = None
 
     def describe(self) -> Description:
@@ -73,14 +75,20 @@ class CodeEnvironments:
         async with (
             self.options.open_judge(self._problems) as self._judge,
             open_record(self._record_dir) as self._record,
+            self._sharing(self._judge) as self._shared,
         ):
             yield
+
+    def _sharing(self, judge: Judge) -> AbstractAsyncContextManager[SharedVerdicts | None]:
+        return shared_verdicts(judge) if self.options.share_verdicts else nullcontext()
 
     async def build(self) -> CodeEnvironment:
         """Make a session's environment; it holds nothing but its place in the data set."""
         assert self._problems is not None
         assert self._judge is not None
-        return CodeEnvironment(self.options, self._problems, self._judge, self._record)
+        return CodeEnvironment(
+            self.options, self._problems, self._judge, self._shared or self._judge, self._record
+        )
 
 
 @frozen(kw_only=True)
@@ -95,11 +103,17 @@ class CodeEnvironment:
     """One session's episodes: reset gives a problem, one step judges the answer and ends it."""
 
     def __init__(
-        self, options: CodeOptions, problems: ProblemSet, judge: Judge, record: Record | None
+        self,
+        options: CodeOptions,
+        problems: ProblemSet,
+        judge: Judge,
+        judging: Judging,
+        record: Record | None,
     ) -> None:
         self._options = options
         self._problems = problems
         self._judge = judge
+        self._judges: dict[Split, Judging] = {"train": judging, "test": judge}
         self._record = record
         self._episode: _Episode | None = None
         self._evaluated = 0
@@ -166,11 +180,12 @@ class CodeEnvironment:
         isolation = {"isolation": self._judge.isolation}
         code = extract_code(answer)
         max_tests = self._options.tests_of(episode.split)
+        judge = self._judges[episode.split]
         if code is None:
             result = no_code(problem, max_tests=max_tests).metadata()
             return _ended(self._options.reward_no_code, result | isolation)
         try:
-            verdict = await self._judge.judge(problem, code, max_tests=max_tests)
+            verdict = await judge.judge(problem, code, max_tests=max_tests)
         except NotScored:
             self._write_down(episode, code, None, {"verdict": "IE"})
             raise

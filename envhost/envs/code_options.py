@@ -28,7 +28,14 @@ __all__ = ["CodeOptions", "checked_options"]
 
 _LIMITS = tuple(limit.name for limit in fields(CellLimits))
 _NOT_DECIDING = frozenset(
-    ("dataset", "shuffle_seed", "prompt_template", "system_prompt", "unsafe_no_sandbox")
+    (
+        "dataset",
+        "shuffle_seed",
+        "prompt_template",
+        "system_prompt",
+        "unsafe_no_sandbox",
+        "share_verdicts",
+    )
 )
 _PRELUDE = """\
 import sys, os, re, math, random, string, bisect, heapq, functools, itertools, collections
@@ -87,6 +94,8 @@ class CodeOptions:
     """`none` is no sandbox: it needs --unsafe-no-sandbox too."""
     cells: Literal["auto", "warm", "cold"] = "auto"
     """Warm cells are started ahead of need; `auto` uses them where they prove themselves."""
+    share_verdicts: bool = False
+    """Judge identical programs for the same problem once; never in evaluation."""
     python: str | None = None
     """Interpreter that runs the programs; null: the server's own."""
     cpu_limit_seconds: float = 10.0

@@ -21,7 +21,7 @@ from .compare import Tolerance, outputs_match, text_of, values_match
 from .problems import Problem, Test
 from .turns import Turns
 
-__all__ = ["Judge", "JudgeRules", "OnTest", "Verdict", "VerdictName", "no_code"]
+__all__ = ["Judge", "JudgeRules", "OnTest", "Verdict", "VerdictName", "chosen_tests", "no_code"]
 
 VerdictName = Literal["AC", "WA", "TLE", "ILE", "MLE", "OLE", "RE", "CE", "NC"]
 
@@ -62,10 +62,13 @@ class Verdict:
     queue_seconds: float = 0.0
     peak_memory_bytes: int = 0
     stderr_tail: str = field(default="", repr=False)
+    is_shared: bool = False
+    """Whether it comes from a run that somebody else had begun."""
 
     def metadata(self) -> dict[str, Any]:
         """Return the step's metadata; the keys are the wire protocol's."""
-        return {
+        shared = {"shared": True} if self.is_shared else {}
+        return shared | {
             "verdict": self.name,
             "tests_run": self.tests_run,
             "tests_passed": self.tests_passed,
@@ -97,11 +100,15 @@ class Judge:
         rules: How they are judged.
         processors: How many programs have a turn at once; see `turns`. A judgement has at most one
             program waiting, so that turns go round among sessions.
+        python: Which interpreter the cells have, where a verdict is to be kept by it.
     """
 
-    def __init__(self, cells: Cells, rules: JudgeRules, *, processors: int) -> None:
+    def __init__(
+        self, cells: Cells, rules: JudgeRules, *, processors: int, python: str = ""
+    ) -> None:
         self._cells = cells
         self._rules = rules
+        self._python = python
         self._turns = Turns(processors)
 
     @property
@@ -113,6 +120,11 @@ class Judge:
     def cells_kind(self) -> str:
         """Which cells programs run in, and why not warm ones."""
         return self._cells.kind
+
+    @property
+    def circumstances(self) -> str:
+        """All that verdicts depend on, besides the program and its tests."""
+        return f"{self._python} {self.isolation} {self.cells_kind} {self._rules}"
 
     async def judge(
         self, problem: Problem, code: str, *, max_tests: int, on_test: OnTest | None = None
@@ -126,7 +138,7 @@ class Judge:
             NotScored: We failed twice; the program has no verdict.
         """
         source = code.encode("utf-8", "surrogatepass")
-        chosen = _chosen(problem, max_tests)
+        chosen = chosen_tests(problem, max_tests)
         verdict = Verdict(name="AC", tests_run=0, tests_passed=0, tests_total=len(chosen))
         for index in chosen:
             test = problem.tests[index]
@@ -244,7 +256,7 @@ class Judge:
         return outcome.exit_code == _ACCEPTED
 
 
-def _chosen(problem: Problem, max_tests: int) -> list[int]:
+def chosen_tests(problem: Problem, max_tests: int) -> list[int]:
     """Return the indices of the tests to run, in the order to run them."""
 
     def size(index: int) -> int:

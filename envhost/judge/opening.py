@@ -40,8 +40,9 @@ async def open_judge(
     Raises:
         ConfigError: Programs do not run here; every verdict would be wrong.
     """
-    async with _open_cells(find_interpreter(python), kind, hidden) as cells:
-        judge = Judge(cells, rules, processors=usable_processors())
+    interpreter = find_interpreter(python)
+    async with _open_cells(interpreter, kind, hidden) as cells:
+        judge = Judge(cells, rules, processors=usable_processors(), python=interpreter.executable)
         await _prove(judge)
         yield judge
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import trio
 from attrs import frozen
 
+from ..background import background
 from ..errors import ConfigError, NotScored
 from ..process import Child, children, start_child
 from ..processors import usable_processors
@@ -337,22 +338,16 @@ async def warm_cells(
                 seccomp=seccomp,
                 groups=groups,
             )
-            try:
-                async with trio.open_nursery() as nursery:
-                    pool = _Pool(opener, nursery)
+            async with background() as nursery:
+                pool = _Pool(opener, nursery)
+                pool.start()
+                fault = await _fault(pool)
+                if fault is not None:
+                    raise ConfigError(fault)
+                for _ in range((size or usable_processors()) + _SPARES - 1):
                     pool.start()
-                    fault = await _fault(pool)
-                    if fault is not None:
-                        raise ConfigError(fault)
-                    for _ in range((size or usable_processors()) + _SPARES - 1):
-                        pool.start()
-                    missing = "" if groups else ", not enforced: memory beyond RLIMIT_AS"
-                    yield OpenCells("bwrap" + missing, "warm", pool.run)
-                    nursery.cancel_scope.cancel()
-            except BaseExceptionGroup as group:
-                if len(group.exceptions) > 1:
-                    raise
-                raise group.exceptions[0] from None  # the caller's, as if there were no nursery
+                missing = "" if groups else ", not enforced: memory beyond RLIMIT_AS"
+                yield OpenCells("bwrap" + missing, "warm", pool.run)
 
 
 async def _fault(pool: _Pool) -> str | None:
