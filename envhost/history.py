@@ -113,7 +113,7 @@ class History:
             verdict = "other"
         self.verdicts[verdict] += 1
         seconds = _number(metadata.get("wall_seconds"))
-        if problem_id and seconds is not None:
+        if problem_id and seconds:  # an answer without code ran for none
             self._note_seconds(problem_id, seconds)
         if verdict == "AC":
             return

