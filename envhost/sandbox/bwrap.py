@@ -78,6 +78,8 @@ class Bubblewrap:
         for path_text in _LINKER_FILES:
             argv += ["--ro-bind-try", path_text, path_text]
         argv += ["--proc", "/proc", "--dev", "/dev"]
+        # Nobody needs a terminal, and all the machine's users share a bounded number of them.
+        argv += ["--tmpfs", "/dev/pts", "--remount-ro", "/dev/pts"]
         for path_text in ("/dev/shm", "/tmp"):
             argv += [*self._size(limits.tmp_limit_bytes), "--tmpfs", path_text]
         visible = [Path("/usr"), *shown]

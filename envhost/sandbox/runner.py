@@ -23,6 +23,7 @@ CELL = "/cell"  # where bubblewrap's cells have this file, and no others
 DIRECTORY = os.path.dirname(os.path.abspath(sys.argv[0]))
 MAIN = DIRECTORY + "/main.py"
 PRELUDE = DIRECTORY + "/prelude.py"
+PENDING_SIGNALS = 1024
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -97,11 +98,13 @@ def lower_limits(nofile, address_space, processes, cpu):
     """Bound the program; what was the hard limit before cannot be raised again."""
     bounds = {
         resource.RLIMIT_AS: (address_space, address_space),
-        resource.RLIMIT_CORE: (0, 0),
+        # Not 0: a crash would still start what the host has in its core_pattern, on the host.
+        resource.RLIMIT_CORE: (1, 1),
         resource.RLIMIT_CPU: (cpu, cpu + 1),  # soft below hard, so that it shows as SIGXCPU
         resource.RLIMIT_MSGQUEUE: (0, 0),
         resource.RLIMIT_NOFILE: (nofile, nofile),
         resource.RLIMIT_NPROC: (processes, processes),
+        resource.RLIMIT_SIGPENDING: (PENDING_SIGNALS, PENDING_SIGNALS),  # a user's, in all cells
     }
     for name, bound in bounds.items():
         resource.setrlimit(name, bound)

@@ -470,10 +470,114 @@ ATTACKS = [
         "import time; time.sleep(0.05)",
     ),
     attack("44c", "kills the runner", "import os; os.kill(os.getppid(), 9)", "RE", exit_code=-9),
+    probe(
+        "58",
+        "asks for rare system calls",
+        "numbers = {'io_uring_setup': 425, 'userfaultfd': 323, 'bpf': 321}\n"
+        "numbers |= {'perf_event_open': 298, 'request_key': 249}\n"
+        "numbers |= {'memfd_create': 319, 'memfd_secret': 447, 'keyctl': 250, 'add_key': 248}\n"
+        "numbers |= {'io_setup': 206, 'inotify_init1': 294, 'fanotify_init': 300, 'kcmp': 312}\n"
+        "numbers |= {'mq_open': 240, 'semget': 64, 'msgget': 68, 'shmget': 29, 'modify_ldt': 154}\n"
+        "for name, number in numbers.items() if os.uname().machine == 'x86_64' else ():\n"
+        "    ctypes.set_errno(0)\n"
+        "    libc.syscall(number, 1, ctypes.create_string_buffer(128), 0, 0, 0)\n"
+        "    if ctypes.get_errno() != 1: got.append(name)",
+    ),
+    attack(
+        "59",
+        "makes system calls by another table",
+        "import ctypes, mmap\n"
+        "code = mmap.mmap(-1, 4096, prot=7)\n"
+        "code.write(bytes.fromhex('b814000000cd80c3'))  # getpid, as 32-bit programs do\n"
+        "print(42, flush=True)\n"
+        "ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()",
+        "RE",
+        exit_code=-31,  # SIGSYS
+        needs_bwrap=True,
+    ),
+    probe(
+        "60",
+        "takes the machine's terminals",
+        "fails('ptmx', os.open, '/dev/ptmx', os.O_RDWR)\n"
+        "fails('pts', os.listdir, '/dev/pts') if os.listdir('/dev/pts') else None",
+    ),
+    attack(
+        "61a",
+        "stops what would report its end",
+        SUM + "import os; os.kill(os.getppid(), 19)",
+        "ILE",
+        limits=IDLE,
+        needs_bwrap=True,
+    ),
+    attack(
+        "61b",
+        "kills all that it can",
+        "import os\nprint(41, flush=True)\nos.kill(-1, 9)",
+        "RE",
+        needs_bwrap=True,
+    ),
+    attack(
+        "62",
+        "leaves closed connections for the next test",
+        "import socket\n"
+        "number = len(open(0).read())\n"
+        "print(len(open('/proc/net/tcp').readlines()) - 1)\n"
+        "try:\n"
+        "    listener = socket.create_server(('127.0.0.1', 0))\n"
+        "    for _ in range(9):\n"
+        "        near = socket.create_connection(listener.getsockname())\n"
+        "        far, _ = listener.accept()\n"
+        "        near.close(); far.close()\n"
+        "except OSError: pass\n",
+        tests=tuple(("x" * length, "0\n") for length in range(1, 9)),
+        needs_bwrap=True,
+    ),
+    probe(
+        "63",
+        "queues signals without end",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [40])\n"
+        "for number in range(2000):\n"
+        "    if libc.sigqueue(os.getpid(), 40, ctypes.c_void_p(0)): break\n"
+        "else: got.append(number)",
+        needs_bwrap=False,
+    ),
+    probe(
+        "64",
+        "writes to its own input, and reads its output",
+        "given = open(0, 'rb', closefd=False).read()\n"
+        "for mode in (os.O_RDWR, os.O_WRONLY):\n"
+        "    descriptor = os.open('/proc/self/fd/0', mode)\n"
+        "    fails('write', os.write, descriptor, b'x')\n"
+        "    fails('truncate', lambda: os.ftruncate(descriptor, 0) or 'done')\n"
+        "if open('/proc/self/fd/0', 'rb').read() != given: got.append('changed')",
+        stdin="20 22\n",
+        needs_bwrap=False,
+    ),
+    probe(
+        "65",
+        "starts a program that is another user's",
+        "import shutil, subprocess\n"
+        "shutil.copy('/usr/bin/id', '/tmp/id')\n"
+        "os.chmod('/tmp/id', 0o6755)\n"
+        "for path in ('/tmp/id', '/usr/bin/su', '/usr/bin/mount'):\n"
+        "    said = subprocess.run([path, '-u'], capture_output=True, stdin=subprocess.DEVNULL)\n"
+        "    if said.stdout.strip() == b'0': got.append(path)\n"
+        "with open('/proc/self/status') as file: status = file.read()\n"
+        "if 'NoNewPrivs:\\t1' not in status: got.append('privileges')",
+    ),
+    attack(
+        "66",
+        "a million arguments",
+        "import os, sys\n"
+        "for size in (10**5, 10**6):\n"
+        "    try: os.execv(sys.executable, ['python', '-c', 'print(42)', *['x'] * size])\n"
+        "    except OSError: pass\n",
+        needs_bwrap=True,  # as a plain subprocess the interpreter does not know its own place
+    ),
 ]
 
 # What kills the process above it: a warm cell's ignores that, and the output decides.
-UNKILLABLE = {"44c": "WA", "46b": "AC"}
+UNKILLABLE = {"44c": "WA", "46b": "AC", "61a": "AC"}
 
 
 def in_warm_cell(attack: Attack) -> Attack:
