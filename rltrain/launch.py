@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from attrs import field, frozen
 
+from .boards import Board, open_boards
 from .chat import Chat
 from .checkpoint import Checkpoints, RunState
 from .collect import Collector
@@ -193,7 +194,11 @@ class Launch:
         checkpoints = Checkpoints(Path(folder) if folder else self.folder / "checkpoints", ranks)
         state = checkpoints.load(policy, engine) if self.is_resumed else RunState()
         log = stack.enter_context(
-            RunLog(self.folder if ranks.is_leader else None, resumed_step=state.step)
+            RunLog(
+                self.folder if ranks.is_leader else None,
+                resumed_step=state.step,
+                boards=self._boards(state.step) if ranks.is_leader else (),
+            )
         )
         if ranks.is_leader:
             stack.callback(write_report, self.folder)
@@ -248,6 +253,10 @@ class Launch:
         is_used_up = state.turns >= self.manifest.training.max_steps
         is_stopped = ranks.any(stop.is_requested)
         return not is_stopped or (is_used_up and state.evaluated_step == state.step)
+
+    def _boards(self, resumed_step: int) -> tuple[Board, ...]:
+        wandb = self.manifest.training.wandb
+        return open_boards(self.folder, wandb, resumed_step=resumed_step)
 
     def _policy_gap_limit(self, policy: Policy) -> float | None:
         """Return what rounding may explain; None where the manifest makes the gap on purpose."""

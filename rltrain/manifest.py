@@ -179,6 +179,8 @@ class Training:
     max_wall_seconds: float | None = _bounded(None, above=0)
     target_score: float | None = None
     max_unscored_share: float = _bounded(0.5, above=0, at_most=1)
+    wandb: Mapping[str, Any] | None = None
+    """What `wandb.init` takes; W&B is not used without."""
     pop_size: int = 1
 
 

@@ -1,7 +1,7 @@
 """What a run tells of itself: one record a training step, one an evaluation, sampled answers.
 
 Owns the records' fields (documented in docs/training.md) and their files: `metrics.jsonl`,
-`evaluations.jsonl`, `samples.jsonl`, and TensorBoard's events. Drawing is `report`'s work.
+`evaluations.jsonl`, `samples.jsonl`. Other places are `boards`, drawing is `report`'s work.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Self, TextIO
 
 from attrs import asdict, frozen
 
+from .boards import Board
 from .rollout import Rollout
 
 __all__ = [
@@ -139,14 +140,17 @@ class RunLog:
     Args:
         folder: The run's folder; it exists. None where another rank writes: nothing is kept.
         resumed_step: Steps that count as done; later lines are dropped.
+        boards: Where the numbers go too; they close with the log.
     """
 
-    def __init__(self, folder: Path | None, *, resumed_step: int = 0) -> None:
+    def __init__(
+        self, folder: Path | None, *, resumed_step: int = 0, boards: Sequence[Board] = ()
+    ) -> None:
         self._folder = folder
         self._metrics = _open(folder, "metrics.jsonl", resumed_step)
         self._evaluations = _open(folder, "evaluations.jsonl", resumed_step)
         self._samples = _open(folder, "samples.jsonl", resumed_step)
-        self._board = _tensorboard(folder, resumed_step)
+        self._boards = boards
 
     def step(self, record: StepRecord) -> None:
         """Log a training step."""
@@ -186,8 +190,8 @@ class RunLog:
         """Close the files."""
         for file in (self._metrics, self._evaluations, self._samples):
             file.close()
-        if self._board is not None:
-            self._board.close()
+        for board in self._boards:
+            board.close()
 
     def __enter__(self) -> Self:
         return self
@@ -205,11 +209,13 @@ class RunLog:
         file.flush()
 
     def _scalars(self, prefix: str, step: int, values: Mapping[str, Any]) -> None:
-        if self._board is None:
-            return
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._board.add_scalar(f"{prefix}/{name}", value, step)
+        numbers = {
+            f"{prefix}/{name}": value
+            for name, value in values.items()
+            if isinstance(value, int | float)
+        }
+        for board in self._boards:
+            board.scalars(step, numbers)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -238,16 +244,3 @@ def _open(folder: Path | None, name: str, resumed_step: int) -> TextIO:
     kept = [record for record in read_records(path) if record["step"] <= resumed_step]
     path.write_text("".join(json.dumps(record) + "\n" for record in kept if resumed_step))
     return path.open("a")
-
-
-def _tensorboard(folder: Path | None, resumed_step: int) -> Any:
-    """Return a writer of TensorBoard's events, None where it is not installed."""
-    if folder is None:
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(
-        str(folder / "tensorboard"), purge_step=resumed_step + 1 if resumed_step else None
-    )

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from .batch import MICRO_BATCH_TOKENS, PACKED_TOKENS
+from .boards import check_wandb
 from .chat import Chat
 from .environments import EnvironmentFacts, ask_facts, server_capacity
 from .errors import SetupError
@@ -37,8 +38,9 @@ def check_installation(manifest: Manifest, *, world_size: int) -> None:
         world_size: How many processes the launcher started.
 
     Raises:
-        SetupError: vLLM is asked for, or the processes cannot share the batch.
+        SetupError: vLLM or W&B is asked for, or the processes cannot share the batch.
     """
+    check_wandb(manifest.training.wandb)
     if manifest.algorithm.use_vllm:
         raise SetupError(
             "algorithm.use_vllm: the vLLM sampler is not there yet: set use_vllm: false to "

@@ -55,6 +55,7 @@ LAYERS = {
         "manifest": 1,
         "manifest_file": 1.1,
         "rollout": 1,
+        "boards": 0.5,
         "metrics": 1.1,
         "progress": 1.2,
         "advantage": 2,
@@ -109,6 +110,7 @@ HOMES = {
     "transformers": {"rltrain.policy"},
     "rich": {"rltrain.progress"},
     "matplotlib": {"rltrain.report"},
+    "wandb": {"rltrain.boards"},
 }
 
 
