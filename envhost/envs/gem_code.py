@@ -82,7 +82,7 @@ def _preset(env_id: str, registered: Callable[[], Mapping[str, Any]]) -> Mapping
     if env_id not in known:
         names = [*_IDS, *(name for name in known if name.startswith(_PREFIX))]
         hint = nearest(env_id, names) or f"; known: {', '.join(dict.fromkeys(names))}"
-        without = "" if known else "; ids registered with GEM need gem-llm, which is not installed"
+        without = "" if known else " (others need gem-llm, which is not installed here)"
         raise ConfigError(f"env_config.env_id: no environment {env_id!r}{hint}{without}")
     spec = known[env_id]
     if spec.entry_point != _REFERENCE and not _is_reference(spec.entry_point):

@@ -7,6 +7,7 @@ a row is read each time that it is asked for, out of the page cache that all pro
 from __future__ import annotations
 
 import json
+import mmap
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ from ..errors import ConfigError
 from .problems import Columns, Rows
 
 __all__ = ["RowsKind", "Source", "open_rows"]
+
+_MOST_TOUCHED_BYTES = 64 * 1024 * 1024
+_UNKNOWN_BYTES = 64 * 1024
 
 RowsKind = Literal["lines", "arrow", "folders"]
 
@@ -89,17 +93,33 @@ class _Arrow:
             raise ConfigError(
                 "this data set needs the libraries of the data extra: pip install '.[data]'"
             ) from None
-        tables = [pyarrow.ipc.open_stream(pa.memory_map(name)).read_all() for name in files]
-        table = pa.concat_tables(tables)
+        self._maps = [_map(name) for name in files]
+        buffers = map(pa.py_buffer, self._maps)
+        table = pa.concat_tables([pyarrow.ipc.open_stream(each).read_all() for each in buffers])
         self._size = table.num_rows
         self._columns = {name: table.column(name) for name in table.column_names}
+        self._touched_bytes = 0
 
     def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         return ((place, self.at(place)) for place in range(self._size))
 
     def at(self, place: int, names: Sequence[str] | None = None) -> Mapping[str, Any]:
         wanted = self._columns if names is None else self._columns.keys() & {*names}
-        return {name: self._columns[name][place].as_py() for name in wanted}
+        row = {name: self._columns[name][place].as_py() for name in wanted}
+        self._touched_bytes += sum(
+            len(value) if isinstance(value, str) else _UNKNOWN_BYTES for value in row.values()
+        )
+        if self._touched_bytes > _MOST_TOUCHED_BYTES:
+            # Else what was read once would count as this process's memory until it is scarce.
+            for each in self._maps:
+                each.madvise(mmap.MADV_DONTNEED)
+            self._touched_bytes = 0
+        return row
+
+
+def _map(name: str) -> mmap.mmap:
+    with Path(name).open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 class _Folders:

@@ -125,5 +125,5 @@ def test_unknown_ids() -> None:
     """An unknown code id is one line with the nearest that there is."""
     with pytest.raises(ConfigError, match="no environment 'code:Taco8'; did you mean code:Taco8k"):
         options(env_id="code:Taco8")
-    with pytest.raises(ConfigError, match="need gem-llm, which is not installed"):
+    with pytest.raises(ConfigError, match="others need gem-llm, which is not installed"):
         gem_code({"env_id": "code:Quite"}, dict)

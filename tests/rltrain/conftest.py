@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,11 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tiny_model(folder: Path, *, heads: int = 4) -> Path:
-    """Write a random Qwen2 of 64 hidden units and two layers, with a word tokenizer."""
+def make_tiny_model(folder: Path, *, heads: int = 4, words: Sequence[str] = ()) -> Path:
+    """Write a random Qwen2 of 64 hidden units and two layers, with a word tokenizer.
+
+    `words` are all that it can say; by default some words, and letters.
+    """
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -29,9 +33,9 @@ def make_tiny_model(folder: Path, *, heads: int = 4) -> Path:
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>"]
     roles = ["system", "user", "assistant"]
     pieces = [chr(code) for code in range(32, 127)]
-    words = dict.fromkeys([*special, "\n", *roles, *WORDS, *pieces])
+    known = dict.fromkeys([*special, "\n", *roles, *(words or (*WORDS, *pieces))])
     tokenizer = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+        models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(
         pattern=Regex(r"[a-z]{2,}|[\s\S]"), behavior="isolated"
