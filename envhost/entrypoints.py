@@ -33,6 +33,8 @@ _SLOW_SECONDS = 0.005
 
 _GEM = "gem:make"
 _GEM_HERE = "envhost.envs.gem:make"
+_GEM_OF_A_MODULE = ":gem.make"
+"""End of an entrypoint whose module imports GEM and registers ids of its own."""
 
 _METHODS = ("reset", "step", "state", "close")
 # Settings of the server that an entrypoint gets if it takes them: the operator's choice alone.
@@ -121,11 +123,14 @@ def _doc(make: Callable[..., Any]) -> str:
 
 def _resolved(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the entrypoint and options that serve what is asked for."""
-    if name != _GEM:
+    registers = name.endswith(_GEM_OF_A_MODULE)
+    if name != _GEM and not registers:
         return name, dict(options)
+    if registers:
+        load_callable(name)
     code = gem_code(options)
     if code is None:
-        return _GEM_HERE, dict(options)
+        return name if registers else _GEM_HERE, dict(options)
     for note in code.notes:
         log_event("server.note", text=note)
     return DEFAULT_ENTRYPOINT, dict(code.options)
