@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from attrs import fields
 from docs_pages import ROOT, Block, blocks, pages, script
 from ports import free_port
 
+from envhost.config import Limits
 from envhost.telemetry import Telemetry
 
 # Why a block may be left out: a person has to have this.
@@ -120,6 +122,16 @@ def test_every_page_can_be_found() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)", (ROOT / page).read_text())
     }
     assert set(pages()) - {"README.md"} <= linked
+
+
+def test_every_limit_is_told_of() -> None:
+    """Each option that bounds something stands in the page of limits, and its key in the class."""
+    text = (ROOT / "docs" / "limits.md").read_text()
+    for attribute in fields(Limits):
+        option = attribute.metadata["option"]
+        assert f"`{option}`" in text, option
+    for key in re.findall(r"\(`(\w+_(?:seconds|bytes))`\)", text):
+        assert key in {attribute.name for attribute in fields(Limits)}, key
 
 
 # -- operations ------------------------------------------------------------------------------------

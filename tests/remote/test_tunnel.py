@@ -263,6 +263,32 @@ def test_an_unknown_host_key_is_told(gpu: Sshd, server: ServerProcess) -> None:
     assert "host key of gpu is not known here" in ended.stdout
 
 
+def test_a_host_key_can_be_confirmed_at_a_terminal(
+    gpu: Sshd, server: ServerProcess, tmp_path: Path
+) -> None:
+    """The first time to a new machine: ssh asks, and after a yes the tunnel is there."""
+    known = tmp_path / "known_hosts"
+    terminal, inside = os.openpty()
+    arguments = ("gpu", "--check", "--local-port", str(server.port), "-F", gpu.client)
+    options = ("-o", "BatchMode=no", "-o", f"UserKnownHostsFile={known}", "--remote-port")
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", SCRIPT, *arguments, *options, str(free_port())],
+        stdin=inside,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(inside)
+        asked = b""
+        while b"(yes/no" not in asked:
+            asked += os.read(terminal, 4096)
+        os.write(terminal, b"yes\n")
+        said, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    assert "tunnel: up:" in said
+    assert process.returncode == 0
+    assert "ssh-ed25519" in known.read_text()
+
+
 def test_a_changed_host_key_is_told(gpu: Sshd, server: ServerProcess, tmp_path: Path) -> None:
     """As what it may be: a new machine, or somebody in between."""
     public = make_key(tmp_path / "other").with_suffix(".pub").read_text()
