@@ -153,6 +153,27 @@ async def test_without_a_place_aside_nothing_changes(
     assert 100 < tree.now < 121
 
 
+async def test_a_crowd_of_its_own_is_no_excuse(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program whose own processes crowd each other out ends at its wall limit, not starved."""
+    tree = Tree(share=0.05, lower_share=0.0, processes=3)
+    assert await ending_of(tree, monkeypatch, may=False) == WALL
+    assert 60 <= tree.now < 61
+
+
+async def test_busy_to_the_wall_is_no_idleness(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the wall limit is the lower one, a busy program is too slow, not idle."""
+    tree = Tree(share=1.0, lower_share=1.0)
+    ending = await ending_of(
+        tree, monkeypatch, may=False, cpu_limit_seconds=60, wall_limit_seconds=0.7
+    )
+    assert ending == CPU
+    assert 0.7 <= tree.now < 0.8
+
+
 async def test_set_back_it_can_starve_too(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
