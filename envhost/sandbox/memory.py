@@ -4,14 +4,18 @@ Owns making, reading and removing a control group for each run, in version 1 and
 interface. RLIMIT_AS bounds one process and neither tmpfs nor shared memory; a group bounds the
 cell. The program's process joins it by writing to a descriptor that we opened, before the program
 is begun, so that the cell's own uid needs no right to the groups.
+
+A group also counts the CPU time of all that was in it, children that nobody waited for among them,
+which /proc forgets. Version 1 does so in a hierarchy apart, in which a second group is then made.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["MemoryGroup", "MemoryGroups", "find_memory_groups"]
@@ -20,17 +24,37 @@ _ROOT = Path("/sys/fs/cgroup")
 _NAME = "envhost-"
 _PROBE_BYTES = 64 * 1024 * 1024
 _PROBE_SECONDS = 5.0
+_numbers = itertools.count(1)  # of the process: several makers may work in one place
 
 
 class MemoryGroup:
-    """The group of one run; `procs_fd` is where a process writes 0 to join."""
+    """The group of one run; `procs_fd` is where a process writes 0 to join, or all of `procs_fds`.
 
-    def __init__(self, place: Path, *, is_v2: bool) -> None:
+    `cpu_place` is the group that counts CPU time in version 1, where there is one.
+    """
+
+    def __init__(self, place: Path, *, is_v2: bool, cpu_place: Path | None = None) -> None:
         self._place = place
         self._is_v2 = is_v2
+        self._cpu_file = place / "cpu.stat"
+        if not is_v2:
+            self._cpu_file = (cpu_place or place) / "cpuacct.usage"
         self._is_peak_ours = True
         self._limit_bytes = -1
-        self.procs_fd = -1
+        self.procs_fds: tuple[int, ...] = ()
+
+    @property
+    def procs_fd(self) -> int:
+        """The descriptor of the group that bounds memory."""
+        return self.procs_fds[0]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time of all that has been in the group; 0 where it is not counted."""
+        words = self._read(self._cpu_file).split()
+        if not words:
+            return 0.0
+        return int(words[1]) / 1e6 if self._is_v2 else int(words[0]) / 1e9
 
     def limit(self, limit_bytes: int) -> None:
         """Set the bound, without swap on top of it."""
@@ -79,7 +103,7 @@ class MemoryGroup:
         """The memory that the group holds now."""
         return int(self._read("memory.current" if self._is_v2 else "memory.usage_in_bytes") or 0)
 
-    def _read(self, name: str) -> str:
+    def _read(self, name: str | Path) -> str:
         try:
             return (self._place / name).read_text()
         except OSError:
@@ -87,12 +111,11 @@ class MemoryGroup:
 
 
 class MemoryGroups:
-    """Makes groups below a directory of the cgroup file system."""
+    """Makes groups below a directory of the cgroup file system, and below one for CPU time."""
 
-    def __init__(self, parent: Path, *, is_v2: bool) -> None:
-        self._parent = parent
+    def __init__(self, parent: Path, *, is_v2: bool, cpu_parent: Path | None = None) -> None:
+        self._parents = (parent,) if cpu_parent is None else (parent, cpu_parent)
         self._is_v2 = is_v2
-        self._made = 0
         self._leaving: list[Path] = []
 
     @contextmanager
@@ -103,20 +126,21 @@ class MemoryGroups:
             OSError: It cannot be made.
         """
         self.remove_left()
-        self._made += 1
-        place = self._parent / f"{_NAME}{os.getpid()}-{self._made}"
-        place.mkdir()
-        try:
-            group = MemoryGroup(place, is_v2=self._is_v2)
+        name = f"{_NAME}{os.getpid()}-{next(_numbers)}"
+        with ExitStack() as stack:
+            stack.callback(self.remove_left)
+            places, fds = [], []
+            for parent in self._parents:
+                place = parent / name
+                place.mkdir()
+                stack.callback(self._leaving.append, place)
+                fds.append(os.open(place / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+                stack.callback(os.close, fds[-1])
+                places.append(place)
+            group = MemoryGroup(places[0], is_v2=self._is_v2, cpu_place=places[-1])
             group.limit(limit_bytes)
-            group.procs_fd = os.open(place / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                yield group
-            finally:
-                os.close(group.procs_fd)
-        finally:
-            self._leaving.append(place)
-            self.remove_left()
+            group.procs_fds = tuple(fds)
+            yield group
 
     def remove_left(self) -> bool:
         """Remove the groups of ended runs; return whether none is left.
@@ -136,7 +160,7 @@ class MemoryGroups:
 
     def remove_abandoned(self) -> None:
         """Remove the groups of servers that were killed."""
-        for place in self._parent.glob(f"{_NAME}*"):
+        for place in [place for parent in self._parents for place in parent.glob(f"{_NAME}*")]:
             pid = place.name.removeprefix(_NAME).partition("-")[0]
             if pid.isdecimal() and not Path("/proc", pid).exists():
                 with suppress(OSError):
@@ -146,17 +170,18 @@ class MemoryGroups:
         """Whether a process of another user joins a group through our descriptor."""
         try:
             with self.group(_PROBE_BYTES) as group:
-                subprocess.run(
-                    ["/bin/sh", "-c", "echo 0"],
-                    check=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=group.procs_fd,
-                    stderr=subprocess.DEVNULL,
-                    timeout=_PROBE_SECONDS,
-                    user=user,
-                    group=user,
-                    extra_groups=None if user is None else (),
-                )
+                for procs_fd in group.procs_fds:
+                    subprocess.run(
+                        ["/bin/sh", "-c", "echo 0"],
+                        check=True,
+                        stdin=subprocess.DEVNULL,
+                        stdout=procs_fd,
+                        stderr=subprocess.DEVNULL,
+                        timeout=_PROBE_SECONDS,
+                        user=user,
+                        group=user,
+                        extra_groups=None if user is None else (),
+                    )
         except (OSError, subprocess.SubprocessError):
             return False
         return True
@@ -164,26 +189,35 @@ class MemoryGroups:
 
 def find_memory_groups(user: int | None) -> MemoryGroups | None:
     """Return where groups for cells of `user` can be made; None where there is no right to."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    for _, controllers, path in lines:
         if controllers and "memory" not in controllers.split(","):
             continue
-        groups = _usable(path, is_v2=not controllers)
-        if groups is not None and groups.can_join(user):
-            groups.remove_abandoned()
-            return groups
+        is_v2 = not controllers
+        for place in _writable(_ROOT if is_v2 else _ROOT / "memory", path):
+            if is_v2 and not _passes_memory_on(place):
+                continue
+            counting = () if is_v2 else _counting_places(lines)
+            for cpu_place in (*counting, None):
+                groups = MemoryGroups(place, is_v2=is_v2, cpu_parent=cpu_place)
+                if groups.can_join(user):
+                    groups.remove_abandoned()
+                    return groups
     return None
 
 
-def _usable(path: str, *, is_v2: bool) -> MemoryGroups | None:
-    hierarchy = _ROOT if is_v2 else _ROOT / "memory"
-    # In a container the path may be the host's, and its own group the hierarchy's root.
+def _writable(hierarchy: Path, path: str) -> Iterator[Path]:
+    """Yield where groups could be made: in our own, or in what a container shows as its root."""
     for place in (hierarchy / path.lstrip("/"), hierarchy):
-        if not os.access(place / "cgroup.procs", os.W_OK):
-            continue
-        if not is_v2 or _passes_memory_on(place):
-            return MemoryGroups(place, is_v2=is_v2)
-    return None
+        if os.access(place / "cgroup.procs", os.W_OK):
+            yield place
+
+
+def _counting_places(lines: list[list[str]]) -> Iterator[Path]:
+    """Yield where version 1 counts CPU time."""
+    for _, controllers, path in lines:
+        if "cpuacct" in controllers.split(","):
+            yield from _writable(_ROOT / "cpuacct", path)
 
 
 def _passes_memory_on(place: Path) -> bool:

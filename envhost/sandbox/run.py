@@ -28,6 +28,7 @@ _NOFILE = 256
 _STDERR_BYTES = 8192
 _RESULT_BYTES = 4096
 _DRAIN_SECONDS = 5.0
+_CELLS_SECONDS = 0.05  # what a warm cell's parents take for a run; a group counts them too
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _SIGXCPU, _SIGKILL = -24, -9
 
@@ -108,7 +109,8 @@ class Run:
         self._begun_at = self._ended_at = 0.0
         self._is_compiled = True
         self._exit_code: int | None = None
-        self._watch = Watch(limits, step_aside)
+        self._watch = Watch(limits, step_aside, self._counted_seconds)
+        self._counted_before = 0.0
         self._peak_memory_bytes = 0
         self._stdout = bytearray()
         self._stderr = bytearray()
@@ -128,13 +130,13 @@ class Run:
             lifeline, lifeline_end = os.pipe2(os.O_CLOEXEC)
             theirs.callback(os.close, lifeline)
             ours.callback(os.close, lifeline_end)
+            groups = () if memory is None else memory.procs_fds
             numbers = (
                 result[1],
                 lifeline,
-                -1 if memory is None else memory.procs_fd,
+                ",".join(map(str, groups)),
                 *numbers_of(limits, processes=command.processes),
             )
-            groups = () if memory is None else (memory.procs_fd,)
             async with start_child(
                 [*command.argv, *map(str, numbers), program.fn_name or "", *program.arguments],
                 stdin=stdin,
@@ -213,7 +215,14 @@ class Run:
     def _begin(self) -> None:
         if not self._begun.is_set():
             self._begun_at = trio.current_time()
+            self._counted_before = 0.0 if self._memory is None else self._memory.cpu_seconds
             self._begun.set()
+
+    def _counted_seconds(self) -> float:
+        """Return the least CPU time that the group says the program has used."""
+        if self._memory is None:
+            return 0.0
+        return self._memory.cpu_seconds - self._counted_before - _CELLS_SECONDS
 
     def _cut(self, child: Running, ending: Ending) -> None:
         if self._ending == EXITED:
@@ -232,7 +241,8 @@ class Run:
         exit_code, memory = self._exit_code, self._memory
         if exit_code is None and self._ending == EXITED:
             exit_code = _SIGKILL  # the program killed its own cell
-        is_over = self._watch.cpu_seconds > self._limits.cpu_limit_seconds
+        cpu_seconds = max(self._watch.cpu_seconds, self._counted_seconds())
+        is_over = cpu_seconds > self._limits.cpu_limit_seconds
         if self._ending == EXITED and (is_over or exit_code == _SIGXCPU):
             self._ending = CPU
         group_bytes = 0 if memory is None else memory.peak_bytes
@@ -242,7 +252,7 @@ class Run:
             is_compiled=self._is_compiled,
             stdout=bytes(self._stdout),
             stderr_tail=bytes(self._stderr),
-            cpu_seconds=self._watch.cpu_seconds,
+            cpu_seconds=cpu_seconds,
             wall_seconds=max(0.0, self._ended_at - self._begun_at),
             peak_memory_bytes=max(self._peak_memory_bytes, group_bytes),
             is_out_of_memory=self._has_run_out(),

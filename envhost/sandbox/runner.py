@@ -1,8 +1,8 @@
 """The first process inside a cell: it forks the program, waits for it, and reports how it ended.
 
 Runs under the cell's interpreter with nothing but the standard library, as
-`python -S -s -P /cell/runner.py RESULT LIFELINE MEMORY NOFILE AS NPROC CPU CALL [FILE…]`: three
-descriptors (MEMORY, -1 for none, joins a memory cgroup), four limits, the function to call or
+`python -S -s -P /cell/runner.py RESULT LIFELINE GROUPS NOFILE AS NPROC CPU CALL [FILE…]`: two
+descriptors, those of the cgroups to join with commas between, four limits, the function to call or
 nothing, and files of the runner's own directory as the program's arguments.
 
 Goals. The program's end comes to the host as the true wait status, not as bwrap's translation of
@@ -84,6 +84,12 @@ def is_host_gone(lifeline):
     return bool(poller.poll(0))
 
 
+def join(groups):
+    """Join the cgroups of these descriptors."""
+    for fd in groups.split(",") if groups else ():
+        os.write(int(fd), b"0")
+
+
 def close_all_from(lowest):
     """Close every descriptor from a number on; how high they go is the host's affair."""
     for name in os.listdir("/proc/self/fd"):
@@ -124,8 +130,9 @@ def load(result):
 
 def begin():
     """Fork the program's process; return there its code, its module and how to call it."""
-    result, lifeline, memory, nofile, address_space, processes, cpu = map(int, sys.argv[1:8])
-    call = sys.argv[8]
+    result, lifeline = map(int, sys.argv[1:3])
+    nofile, address_space, processes, cpu = map(int, sys.argv[4:8])
+    groups, call = sys.argv[3], sys.argv[8]
     os.nice(10)
     # Programs cannot read, trace or steal from this process.
     prctl(PR_SET_DUMPABLE, 0)
@@ -136,8 +143,7 @@ def begin():
     child = os.fork()
     if child:
         watch(child, result, lifeline)
-    if memory >= 0:
-        os.write(memory, b"0")  # the program alone: where memory runs out, the runner lives to tell
+    join(groups)  # the program alone: where memory runs out, the runner lives to tell
     return become_program(result, (nofile, address_space, processes, cpu), call, sys.argv[9:])
 
 

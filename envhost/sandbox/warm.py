@@ -249,9 +249,10 @@ class _Opener:
             seccomp_fd=None,
             capabilities=_CAPABILITIES,
         )
-        memory = -1 if group is None else group.procs_fd
-        fds = [control, *(fd for _, fd in files), *(() if group is None else (memory,))]
-        return [*argv, "/cell/warm_parent.py", str(control), str(memory), *self.modules], fds
+        groups = () if group is None else group.procs_fds
+        fds = [control, *(fd for _, fd in files), *groups]
+        joined = ",".join(map(str, groups))
+        return [*argv, "/cell/warm_parent.py", str(control), joined, *self.modules], fds
 
 
 class _Pool:

@@ -1,11 +1,11 @@
 """The parent inside a warm cell: it forks each test into namespaces of its own, and runs none.
 
 Runs under the cell's interpreter with nothing but the standard library, as
-`python -S -s -P /cell/warm_parent.py CONTROL MEMORY [MODULE…]`: the socket to the host, a memory
-cgroup to join (-1 for none), and the modules that programs usually import. A request is one packet:
-the limits and names as JSON, and with it the descriptors of the files, the standard input and the
-two outputs. The reply is the reports of the runner's kind, sent when every process of the test has
-ended; its own first packet says that the cell is ready.
+`python -S -s -P /cell/warm_parent.py CONTROL GROUPS [MODULE…]`: the socket to the host, the
+descriptors of the cgroups to join with commas between, and the modules that programs usually
+import. A request is one packet: the limits and names as JSON, and with it the descriptors of the
+files, the standard input and the two outputs. The reply is the reports of the runner's kind, sent
+when every process of the test has ended; its own first packet says that the cell is ready.
 
 A test is two processes. The first becomes the init of a new pid namespace, lays fresh file systems
 over what the test could write to, and waits; the second gives up every privilege and becomes the
@@ -195,13 +195,13 @@ def enter_own_pid_namespace():
         os._exit(1)
 
 
-def prepare(memory, modules):
-    """Join the memory group, hide from programs, and load what they usually import."""
+def prepare(groups, modules):
+    """Join the groups, hide from programs, and load what they usually import."""
     os.nice(10)
     enter_own_pid_namespace()
-    if memory >= 0:
-        os.write(memory, b"0")
-        os.close(memory)
+    runner.join(groups)
+    for fd in groups.split(",") if groups else ():
+        os.close(int(fd))
     runner.prctl(runner.PR_SET_DUMPABLE, 0)
     with open("/cell/filter", "rb") as file:
         privileges = Privileges(file.read())
@@ -279,7 +279,7 @@ if __name__ == "__main__":
     ending = Ending()
     atexit.register(ending.at_exit)
     control = socket.socket(fileno=int(sys.argv[1]))
-    code, module, how = serve(control, prepare(int(sys.argv[2]), sys.argv[3:]))
+    code, module, how = serve(control, prepare(sys.argv[2], sys.argv[3:]))
     with ending:
         exec(code, module.__dict__)
         if how[0]:

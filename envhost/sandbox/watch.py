@@ -50,10 +50,21 @@ def stay() -> bool:
 
 
 class Watch:
-    """Follows the time of one run; of its tree `depth` levels down from `pid` on are its own."""
+    """Follows the time of one run; of its tree `depth` levels down from `pid` on are its own.
 
-    def __init__(self, limits: CellLimits, step_aside: StepAside) -> None:
+    `counted_seconds` is what is known of its CPU time beside the tree, which forgets children that
+    nobody waited for, but for what was seen of them while they lived.
+    """
+
+    def __init__(
+        self,
+        limits: CellLimits,
+        step_aside: StepAside,
+        counted_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.cpu_seconds = 0.0
+        self._counted_seconds = counted_seconds
+        self._seen: dict[int, float] = {}
         self._limits = limits
         self._step_aside = step_aside
         self._is_aside = False
@@ -73,7 +84,8 @@ class Watch:
             pause = min(cpu_left / cores, wall_left, _PAUSE_SECONDS)
             await trio.sleep(max(_LEAST_PAUSE_SECONDS, pause))
             before = self.cpu_seconds
-            self.cpu_seconds = max(before, _used_seconds(pid, depth))
+            used = _used_seconds(pid, depth, self._seen)
+            self.cpu_seconds = max(before, used, self._counted_seconds())
             if self.cpu_seconds > limits.cpu_limit_seconds:
                 return CPU
             now = trio.current_time()
@@ -128,12 +140,21 @@ def _programs(pid: int, depth: int) -> list[int]:
     return level + [pid for one in level for pid in descendants(one)]
 
 
-def _used_seconds(pid: int, depth: int) -> float:
-    """Return the CPU seconds of the whole tree, without bubblewrap's and the runner's own."""
+def _used_seconds(pid: int, depth: int, seen: dict[int, float]) -> float:
+    """Return the CPU seconds of the whole tree, without bubblewrap's and the runner's own.
+
+    `seen` keeps what each process was last seen to have used; all of that was used too.
+    """
     level, at, seconds = [pid], 0, 0.0
     while level:
-        if at:
-            seconds += sum(cpu_seconds(pid, own=at >= depth) for pid in level)
+        for one in level:
+            waited_for = cpu_seconds(one, own=False)
+            if at >= depth:
+                own = cpu_seconds(one, own=True) - waited_for
+                seen[one] = max(own, seen.get(one, 0.0))
+                seconds += own
+            if at:
+                seconds += waited_for
         level = [grandchild for pid in level for grandchild in children(pid)]
         at += 1
-    return seconds
+    return max(seconds, sum(seen.values()))

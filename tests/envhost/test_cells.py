@@ -7,6 +7,8 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from envhost.errors import ConfigError, NotScored
 from envhost.sandbox import bwrap, cells, memory, seccomp, staging
 from envhost.sandbox.bwrap import Bubblewrap, Interpreter, find_bubblewrap, find_interpreter
 from envhost.sandbox.limits import CellLimits, Program
+from envhost.sandbox.warm import warm_cells
 
 LIMITS = CellLimits()
+Opener = Callable[[Interpreter], AbstractAsyncContextManager[cells.Cells]]
 NEWEST = frozenset(("--disable-userns", "--size", "--ro-bind-data"))
 
 
@@ -261,3 +265,32 @@ async def test_a_memory_group_bounds_all_processes_together() -> None:
     assert outcome.is_out_of_memory
     assert not quiet.is_out_of_memory
     assert 30 << 20 < quiet.peak_memory_bytes < 60 << 20
+
+
+# Half a second of CPU time in children of 20 ms each, whom nobody waits for.
+UNSEEN = """\
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(25):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        while time.process_time() < 0.02: pass
+        os._exit(0)
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+"""
+
+
+@pytest.mark.parametrize("open_cells", [cells.bwrap_cells, warm_cells, cells.plain_cells])
+async def test_a_group_counts_what_nobody_waits_for(open_cells: Opener) -> None:
+    """Children too short to be seen, and waited for by nobody, cost the program their CPU time."""
+    async with cells.bwrap_cells(find_interpreter(None)) as opened:
+        if "memory" in opened.isolation:
+            pytest.skip("no right to make control groups here")
+    async with open_cells(find_interpreter(None)) as opened:
+        outcome = await opened.run(Program(source=UNSEEN.encode(), stdin=b""), LIMITS)
+        after = await opened.run(Program(source=b"print(1)", stdin=b""), LIMITS)
+    assert outcome.exit_code == 0, outcome.stderr_tail
+    assert 0.45 < outcome.cpu_seconds < 3
+    assert after.cpu_seconds < 0.3  # a warm cell's group has counted both

@@ -574,6 +574,22 @@ ATTACKS = [
         "    except OSError: pass\n",
         needs_bwrap=True,  # as a plain subprocess the interpreter does not know its own place
     ),
+    attack(
+        "67",
+        "computes in children that nobody waits for",
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "while True:\n"
+        "    reader, writer = os.pipe()\n"
+        "    if os.fork() == 0:\n"
+        "        while time.process_time() < 0.2: pass\n"
+        "        os._exit(0)\n"
+        "    os.close(writer)\n"
+        "    os.read(reader, 1)\n"
+        "    os.close(reader)\n",
+        "TLE",
+        limits=QUICK,
+    ),
 ]
 
 # What kills the process above it: a warm cell's ignores that, and the output decides.
