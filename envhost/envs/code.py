@@ -176,7 +176,7 @@ class CodeEnvironment:
         if self._episode is None:
             raise EpisodeError("no episode is running: reset first")
         episode, self._episode = self._episode, None
-        problem = self._problems.rows(episode.split)[episode.row_index]
+        problem = await self._problems.problem(episode.split, episode.row_index)
         isolation = {"isolation": self._judge.isolation}
         code = extract_code(answer)
         max_tests = self._options.tests_of(episode.split)

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 from weakref import WeakValueDictionary
 
+import trio
 from attrs import field, frozen
 
 from ..errors import ProtocolError
+from .gradual import parsed_in_steps
 
 __all__ = [
     "Columns",
@@ -113,11 +115,30 @@ class StoredProblems(Sequence[Problem]):
         if isinstance(row, slice):
             return [self[each] for each in range(*row.indices(len(self)))]
         place = self.places[row]
-        problem = self._held.get(place)
-        if problem is None:
-            problem = problem_of(self.rows.at(place), self._default_id(row), self.columns)
-            self._held[place] = problem
-        return problem
+        held = self._held.get(place)
+        return self._hold(row, self.rows.at(place)) if held is None else held
+
+    async def read(self, row: int) -> Problem:
+        """The same, giving way to others while it reads tests of many megabytes."""
+        place, name = self.places[row], self.columns.test
+        held = self._held.get(place)
+        if held is not None:
+            return held
+        found = self.rows.at(place)
+        if isinstance(found.get(name), str):
+            steps = parsed_in_steps(found[name])
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found = {**found, name: end.value}
+                    break
+                await trio.lowlevel.checkpoint()
+        return self._hold(row, found)
+
+    def _hold(self, row: int, found: Mapping[str, Any]) -> Problem:
+        problem = problem_of(found, self._default_id(row), self.columns)
+        return self._held.setdefault(self.places[row], problem)
 
     def prompt(self, row: int) -> Prompt:
         """Read a problem without its tests, which may be large."""
@@ -157,6 +178,11 @@ class ProblemSet:
         if isinstance(rows, StoredProblems):
             return rows.prompt(row)
         return Prompt(rows[row].problem_id, rows[row].text)
+
+    async def problem(self, split: Split, row: int) -> Problem:
+        """Return a problem, giving way to others while it is read."""
+        rows = self.rows(split)
+        return await rows.read(row) if isinstance(rows, StoredProblems) else rows[row]
 
     def prompts(self, split: Split) -> Iterator[Prompt]:
         """Yield those of all rows of a split."""
