@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .errors import RltrainError, RunStopped, SetupError
+from .errors import PeerStopped, RltrainError, RunStopped, SetupError
 from .manifest_file import read_manifest
 from .text import visible
 
@@ -144,8 +144,11 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except PeerStopped:
+        sys.exit(1)
     except SetupError as error:
-        click.echo(f"rltrain: {visible(str(error))}", err=True)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # the others of this machine say the same
+            click.echo(f"rltrain: {visible(str(error))}", err=True)
         sys.exit(2)
     except (RunStopped, RltrainError) as error:
         click.echo(f"rltrain: stopped: {visible(str(error))}", err=True)

@@ -5,7 +5,7 @@ Owns the exceptions that cross module borders; knows nothing of files, servers o
 
 from __future__ import annotations
 
-__all__ = ["ManifestError", "RltrainError", "RunStopped", "SetupError"]
+__all__ = ["ManifestError", "PeerStopped", "RltrainError", "RunStopped", "SetupError"]
 
 
 class RltrainError(Exception):
@@ -32,3 +32,7 @@ class ManifestError(SetupError):
 
 class RunStopped(RltrainError):
     """A run that had begun cannot go on: shown as it is, exit status 1."""
+
+
+class PeerStopped(RltrainError):
+    """The first rank ends for the same reason and shows it: nothing more to say, exit status 1."""

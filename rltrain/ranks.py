@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import frozen
 
-from .errors import SetupError
+from .errors import PeerStopped, RltrainError, RunStopped, SetupError
+from .lifeline import Lifeline
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Place", "Ranks", "joined"]
+__all__ = ["Place", "Ranks", "joined", "launched"]
 
 T = TypeVar("T")
+
+_BLAME_SECONDS = 5.0
+"""How long a rank whose collective failed looks for the rank that is to blame."""
 
 
 @frozen(kw_only=True)
@@ -167,6 +171,10 @@ def joined(place: Place, *, wait_seconds: float) -> Iterator[Ranks]:
     Args:
         place: Which of them this one is.
         wait_seconds: How long one process may wait for another.
+
+    Raises:
+        RunStopped: Another process ended in the middle.
+        PeerStopped: This one ends as the first does, which says why.
     """
     if place.world_size == 1:
         yield Ranks(place)
@@ -176,16 +184,57 @@ def joined(place: Place, *, wait_seconds: float) -> Iterator[Ranks]:
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # no __all__
+    prefixed = dist.PrefixStore  # type: ignore[attr-defined]  # the same
     dist.init_process_group(
         backend,
-        store=dist.PrefixStore("rltrain", store),  # type: ignore[attr-defined]  # no __all__
+        store=prefixed("rltrain", store),
         rank=place.rank,
         world_size=place.world_size,
         timeout=timedelta(seconds=wait_seconds),
     )
-    yield Ranks(place)
-    dist.barrier()
+    # A connection of its own: a store's calls wait for each other.
+    signs = prefixed("rltrain-lifeline", store.clone())
+    with Lifeline(signs, rank=place.rank, world_size=place.world_size) as lifeline:
+        try:
+            yield Ranks(place)
+            dist.barrier()
+        except BaseException as error:
+            _ended(error, place, lifeline)
+            raise
     dist.destroy_process_group()
+
+
+def _ended(error: BaseException, place: Place, lifeline: Lifeline) -> None:
+    """Tell the others why this rank ends; raise what is to be said instead of its own error.
+
+    Raises:
+        RunStopped: Another rank ended, and this one's collective with it.
+        PeerStopped: The same, and the first rank says so.
+    """
+    reason = str(error) if isinstance(error, RltrainError) else f"{type(error).__name__}: {error}"
+    if _is_lost_connection(error):
+        # A moment after the other's end, which may have left its reason.
+        blamed = lifeline.failure(_BLAME_SECONDS)
+        reason = blamed or f"another rank ended without a word, killed perhaps ({reason})"
+        lifeline.tell(reason)
+        if blamed and not place.is_leader and not blamed.startswith("rank 0 "):
+            raise PeerStopped(reason) from error
+        raise RunStopped(reason) from error
+    lifeline.tell(reason)
+    if isinstance(error, RltrainError) and not place.is_leader:
+        blamed = lifeline.failure(_BLAME_SECONDS)
+        if blamed.startswith("rank 0 ") and blamed.endswith(reason):
+            raise PeerStopped(reason) from error
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    """Whether a collective failed because another rank has gone."""
+    import torch.distributed as dist
+
+    is_gloo = isinstance(error, RuntimeError) and any(
+        words in str(error) for words in ("gloo", "Connection closed", "Connection reset")
+    )
+    return is_gloo or isinstance(error, dist.DistError)
 
 
 def launched() -> Place:

@@ -70,6 +70,7 @@ LAYERS = {
         "page": 2,
         "policy": 2.1,
         "sampler": 2.2,
+        "lifeline": 0.5,
         "ranks": 1,
         "deepspeed_config": 2,
         "engine": 3,
