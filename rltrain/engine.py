@@ -15,7 +15,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -170,7 +172,8 @@ class DeepSpeedEngine(Engine):
         norm = 0.0 if self._is_sharded else self._clip()
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        self._engine.step()
+        with _quiet():
+            self._engine.step()
         if self._is_sharded:
             norm = float(self._engine.get_global_grad_norm())
             if self._engine.optimizer.overflow or not math.isfinite(norm):
@@ -260,7 +263,8 @@ def _initialised(
     device = parameters[0].device
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     try:
-        import deepspeed
+        with _quiet():
+            import deepspeed
     except ImportError as error:
         raise SetupError(
             f"{source}: DeepSpeed is not installed: pip install 'envhost[train,deepspeed]', or "
@@ -272,12 +276,21 @@ def _initialised(
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     _join_alone()
     try:
-        engine, *_ = deepspeed.initialize(
-            model=_Adapter(parameters), optimizer=optimiser, config=config
-        )
+        with _quiet():
+            engine, *_ = deepspeed.initialize(
+                model=_Adapter(parameters), optimizer=optimiser, config=config
+            )
     except (ValueError, TypeError, AssertionError) as error:
         raise SetupError(f"{source}: DeepSpeed says: {error}") from error
     return engine
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what DeepSpeed's calls warn of from the user: names that torch is about to change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _join_alone() -> None:

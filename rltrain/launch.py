@@ -109,6 +109,9 @@ class Launch:
         check_installation(self.manifest, world_size=self.place.world_size)
         settings = self._deepspeed
         with ExitStack() as stack:
+            # First, so that it is there to the end: a launcher sends SIGTERM to the ranks that are
+            # still saying why they end.
+            stop = stack.enter_context(StopRequest(is_silent=not self.place.is_leader))
             ranks = stack.enter_context(joined(self.place, wait_seconds=self._wait_seconds))
             ranks.from_leader(self._prepare_folder)
             urls = ranks.from_leader(
@@ -117,7 +120,6 @@ class Launch:
             facts = ranks.from_leader(lambda: check_environment(self.manifest, urls))
             if ranks.is_leader:
                 print(self.banner(urls), flush=True)
-            stop = stack.enter_context(StopRequest(is_silent=not ranks.is_leader))
             policy = load_policy(self.manifest.network, self.manifest.algorithm, device=self.device)
             evaluation_slots = 1 if ranks.is_leader else 0
             slots = self.manifest.algorithm.rollouts // ranks.world_size + evaluation_slots

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from attrs import evolve  # noqa: E402
+from learner_rows import ROWS, make_row  # noqa: E402
 
 from rltrain import learner as learner_module  # noqa: E402
 from rltrain.batch import TrainingRow  # noqa: E402
@@ -26,23 +26,6 @@ from rltrain.rollout import Completion, Episode, Group, Rollout, Transcript  # n
 pytestmark = pytest.mark.train
 
 ALGORITHM = Algorithm(lr=1e-2, max_grad_norm=1e9, quantization="nf4")
-
-
-def make_row(seed: int, advantage: float) -> TrainingRow:
-    """Return a ragged row with invented behaviour logprobs."""
-    generator = random.Random(seed)
-    sampled = [generator.randrange(3, 60) for _ in range(generator.randint(1, 9))]
-    completion = Completion(
-        key=0,
-        token_ids=sampled,
-        behaviour_logprobs=[generator.uniform(-6, -3) for _ in sampled],
-        finish="stop",
-    )
-    prompt = [generator.randrange(3, 60) for _ in range(generator.randint(1, 6))]
-    return TrainingRow(Transcript().given(prompt).sampled(completion), advantage)
-
-
-ROWS = [make_row(seed, 1.0 if seed % 2 else -0.5) for seed in range(12)]
 
 
 def update(
