@@ -106,7 +106,7 @@ class Launch:
             SetupError: It could not begin.
             RunStopped: It could not go on.
         """
-        check_installation(self.manifest, world_size=self.place.world_size)
+        check_installation(self.manifest, self.place)
         settings = self._deepspeed
         with ExitStack() as stack:
             # First, so that it is there to the end: a launcher sends SIGTERM to the ranks that are
@@ -139,7 +139,7 @@ class Launch:
         Raises:
             SetupError: Something is missing.
         """
-        check_installation(self.manifest, world_size=self.place.world_size)
+        check_installation(self.manifest, self.place)
         algorithm = self.manifest.algorithm
         with tempfile.TemporaryDirectory() as folder, self._servers(Path(folder) / "log") as urls:
             facts = check_environment(self.manifest, urls)

@@ -19,6 +19,7 @@ from .errors import SetupError
 from .estimate import estimate_memory
 from .manifest import Manifest
 from .policy import CHUNK_ELEMENTS, load_tokenizer, model_shape
+from .ranks import Place
 from .sampler.hf import WAVE_ROWS
 
 __all__ = ["SMALLER", "check_capacity", "check_environment", "check_installation", "check_model"]
@@ -30,12 +31,12 @@ SMALLER = (
 """What to do where memory runs out."""
 
 
-def check_installation(manifest: Manifest, *, world_size: int) -> None:
+def check_installation(manifest: Manifest, place: Place) -> None:
     """Refuse what this installation cannot do.
 
     Args:
         manifest: What is to run.
-        world_size: How many processes the launcher started.
+        place: Which of how many processes, on how many machines, this one is.
 
     Raises:
         SetupError: vLLM or W&B is asked for, or the processes cannot share the batch.
@@ -46,10 +47,15 @@ def check_installation(manifest: Manifest, *, world_size: int) -> None:
             "algorithm.use_vllm: the vLLM sampler is not there yet: set use_vllm: false to "
             "generate with Transformers"
         )
-    if manifest.algorithm.batch_size % world_size:
+    if manifest.algorithm.batch_size % place.world_size:
         raise SetupError(
-            f"algorithm.batch_size: expected a multiple of the {world_size} processes, each of "
-            f"which plays whole groups; got {manifest.algorithm.batch_size}"
+            f"algorithm.batch_size: expected a multiple of the {place.world_size} processes, each "
+            f"of which plays whole groups; got {manifest.algorithm.batch_size}"
+        )
+    if manifest.environment.entrypoint and place.local_world_size < place.world_size:
+        raise SetupError(
+            "environment.entrypoint: the run's own server is reached from its own machine alone, "
+            "and there are several: start `python -m envhost serve` and name its env_url"
         )
 
 

@@ -66,11 +66,6 @@ class Place:
         """Whether this process writes the run's files and talks to the user."""
         return self.rank == 0
 
-    @property
-    def is_first_on_machine(self) -> bool:
-        """Whether no other process of this machine has a lower rank."""
-        return self.local_rank == 0
-
 
 def _number(variables: Mapping[str, str], name: str, default: int) -> int:
     text = variables.get(name, "")
@@ -95,7 +90,6 @@ class Ranks:
         self.rank = place.rank
         self.world_size = place.world_size
         self.is_leader = place.is_leader
-        self.is_one_machine = place.local_world_size == place.world_size
 
     def own(self, items: Sequence[T]) -> Sequence[T]:
         """Return this process's share: neighbours stay together, shares differ by one at most."""

