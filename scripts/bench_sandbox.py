@@ -3,7 +3,11 @@
     bench_sandbox.py                              every kind and mix, as many sessions as cores
     bench_sandbox.py --kinds warm cold --sessions 1 8
     bench_sandbox.py --mixes mixed --seconds 20 --json result.json
-    bench_sandbox.py --gem /path/to/python        GEM's own CodeEnv too, where gem-llm is installed
+    bench_sandbox.py --suite --gem                what the documentation claims, GEM beside us
+    bench_sandbox.py --suite --gem /path/to/python    the same with a GEM that is installed
+
+`--suite` judges right programs in each kind of cell, for what a test costs, and then puts the loads
+of `bench/rollouts.py` on servers. GEM's packages are installed at the first use.
 
 A session judges one rollout after the other, each against twelve tests; every program is made
 unique by a comment. CPU time is that of this process and all it started, orphans among them reaped
@@ -19,22 +23,23 @@ import ctypes
 import itertools
 import json
 import os
-import random
 import resource
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import frozen
-from bench.gem import measure_gem
+from bench.programs import HANGING, MIXES, RIGHT, TESTS, problem, programs
+from bench.rollouts import GEM_PINS, measure_rollouts, show_rollouts
+from bench.servers import ROOT
 
 from envhost.judge.judging import Judge, JudgeRules
-from envhost.judge.problems import Problem, Test
 from envhost.process import cpu_seconds, descendants
 from envhost.sandbox.bwrap import Interpreter, find_interpreter
 from envhost.sandbox.cells import Cells, bwrap_cells, plain_cells
@@ -42,18 +47,6 @@ from envhost.sandbox.limits import CellLimits
 from envhost.sandbox.warm import warm_cells
 
 PR_SET_CHILD_SUBREAPER = 36
-TESTS = 12
-HEAD = "import sys, math, heapq, bisect, itertools, functools, collections\n"
-RIGHT = HEAD + "print(sum(map(int, sys.stdin.read().split())))\n"
-WRONG = HEAD + "print(-1)\n"
-HANGING = HEAD + "while True: pass\n"
-# Shares of right, wrong and hanging programs.
-MIXES = {
-    "right": (1.0, 0.0, 0.0),
-    "wrong": (0.0, 1.0, 0.0),
-    "mixed": (0.25, 0.75, 0.0),
-    "hanging": (0.25, 0.70, 0.05),
-}
 KINDS: dict[str, Callable[[Interpreter], AbstractAsyncContextManager[Cells]]] = {
     "warm": warm_cells,
     "cold": bwrap_cells,
@@ -69,22 +62,6 @@ class Case:
     sessions: int
     seconds: float
     cpu_limit_seconds: float
-
-
-def programs(mix: str) -> Iterator[str]:
-    """Yield programs of a mix, the same ones each time, no two alike."""
-    chance = random.Random(mix)
-    for number in itertools.count():
-        (source,) = chance.choices((RIGHT, WRONG, HANGING), MIXES[mix])
-        yield f"{source}# {number}\n"
-
-
-def problem() -> Problem:
-    """Return a problem whose inputs all differ."""
-    tests = tuple(
-        Test(f"{number} {number + 1}\n", f"{2 * number + 1}\n") for number in range(TESTS)
-    )
-    return Problem(problem_id="sum", text="", tests=tests)
 
 
 def used_seconds() -> float:
@@ -141,19 +118,13 @@ async def measure(kind: str, case: Case) -> dict[str, float]:
     }
 
 
-def compare(kinds: list[str], case: Case, rounds: int, gem: str | None) -> dict[str, Any]:
+def compare(kinds: list[str], case: Case, rounds: int) -> dict[str, Any]:
     """Measure each kind in turn, again and again; return medians by kind."""
     seen: dict[str, list[dict[str, float]]] = {}
     for number in range(rounds):
         for kind in kinds:
             print(f"  round {number + 1} of {rounds}: {kind}", file=sys.stderr, flush=True)
             seen.setdefault(kind, []).append(trio.run(measure, kind, case))
-        if gem is not None:
-            print(f"  round {number + 1} of {rounds}: gem", file=sys.stderr, flush=True)
-            task = problem()
-            tests = [(test.input, test.expected) for test in task.tests]
-            result = measure_gem(gem, tests, programs(case.mix), case.sessions, case.seconds)
-            seen.setdefault("gem", []).append(result)
     return {
         kind: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         for kind, runs in seen.items()
@@ -177,15 +148,30 @@ def main() -> None:
     )
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--mixes", nargs="+", choices=MIXES, default=list(MIXES))
+    parser.add_argument(
+        "--mixes", nargs="+", choices=MIXES, help="default: all, with --suite: right"
+    )
     parser.add_argument("--sessions", nargs="+", type=int, default=[cores])
     parser.add_argument("--seconds", type=float, default=5.0, help="of judging, a measurement")
     parser.add_argument("--cpu-limit", type=float, default=1.0, help="seconds; hanging ones use it")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gem", metavar="PYTHON", help="an interpreter that has gem-llm")
+    parser.add_argument("--suite", action="store_true", help="what the documentation claims")
+    parser.add_argument(
+        "--gem", metavar="PYTHON", nargs="?", const="", help="with --suite: GEM's CodeEnv too"
+    )
     parser.add_argument("--json", type=Path, help="write the results here")
     asked = parser.parse_args()
+    if asked.gem is not None and not asked.suite:
+        parser.error("--gem goes with --suite")
+    asked.mixes = asked.mixes or (["right"] if asked.suite else list(MIXES))
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    report = run_suite(asked) if asked.suite else run_cases(asked)
+    if asked.json:
+        asked.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def run_cases(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure each mix with each number of sessions, and show it."""
     report: list[dict[str, Any]] = []
     for mix, sessions in itertools.product(asked.mixes, asked.sessions):
         case = Case(
@@ -194,11 +180,24 @@ def main() -> None:
             seconds=asked.seconds,
             cpu_limit_seconds=asked.cpu_limit,
         )
-        results = compare(asked.kinds, case, asked.rounds, asked.gem)
+        results = compare(asked.kinds, case, asked.rounds)
         show(case, results)
         report.append({"mix": mix, "sessions": sessions, "results": results})
-    if asked.json:
-        asked.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return report
+
+
+def run_suite(asked: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the documentation claims, and show it."""
+    gem = asked.gem
+    if gem == "":
+        maker = [str(ROOT / "scripts" / "interop_venv.sh"), *GEM_PINS]
+        environment = {**os.environ, "PYTHON": sys.executable}
+        made = subprocess.run(maker, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+        gem = made.stdout.strip()
+    print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
+    cases = [run_cases(asked), measure_rollouts(gem, asked.rounds)]
+    show_rollouts(cases[1])
+    return {"cells": cases[0], "rollouts": cases[1]}
 
 
 if __name__ == "__main__":

@@ -10,16 +10,26 @@ from pathlib import Path
 
 import bench_sandbox
 import pytest
+from bench.programs import programs, some_programs
 
 SCRIPT = Path(bench_sandbox.__file__)
 
 
 def test_programs_are_the_same_each_time_and_no_two_alike() -> None:
     """Every kind of cell judges the same programs, none of which could be cached."""
-    first, again = (list(islice(bench_sandbox.programs("hanging"), 400)) for _ in range(2))
+    first, again = (list(islice(programs("hanging"), 400)) for _ in range(2))
     assert first == again
     assert len(set(first)) == 400
     assert 5 <= sum("while True" in program for program in first) <= 40
+
+
+def test_a_number_of_programs_has_exactly_the_shares() -> None:
+    """Of eighty with 5 % endless ones four are endless and twenty right, whatever the salt."""
+    chosen = some_programs("hanging", 80, "a")
+    assert len(set(chosen)) == 80
+    assert sum("while True" in program for program in chosen) == 4
+    assert sum("print(sum" in program for program in chosen) == 20
+    assert set(chosen).isdisjoint(some_programs("hanging", 80, "b"))
 
 
 @pytest.mark.slow
