@@ -40,6 +40,7 @@ if [ $fast = 1 ]; then
         --ignore tests/envhost/test_telemetry.py
 else
     ensure_package curl curl
+    ensure_package systemd-analyze systemd
     ensure_daemon sshd openssh-server
     ensure_daemon haproxy haproxy
     step "tests" python -m pytest -q

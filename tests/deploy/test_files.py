@@ -82,6 +82,7 @@ def commands() -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["Dockerfile", "compose.yaml", "kubernetes.yaml", "envhost.service"]
 )
@@ -231,6 +232,7 @@ def test_the_manifest_hangs_together() -> None:
 # -- systemd ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # its program is not installed for --fast
 def test_the_unit_is_one(tmp_path: Path) -> None:
     """`systemd-analyze verify` has nothing to say, and its score of exposure is 4 at most."""
     analyze = shutil.which("systemd-analyze")

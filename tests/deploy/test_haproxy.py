@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from balancer import CONFIG, Site, haproxy
-from rawclient import wait_until
+from rawclient import wait_for_log, wait_until
+from server_process import ServerProcess
 
 from envhost.client import EnvClient, EnvPool
 from envhost.errors import ServerBusy
@@ -84,6 +87,38 @@ def test_a_draining_server_hands_its_sessions_over(site: Site) -> None:
 
         assert [result.error for result in pool.results()] == [None] * 6
         assert site.balancer.sessions()["two"] == 6
+
+
+def _activities(server: ServerProcess) -> list[str]:
+    with urllib.request.urlopen(f"{server.url}/sessions") as reply:
+        return [row["activity"] for row in json.load(reply)]
+
+
+def test_a_refusal_before_the_check_is_not_seen(site: Site) -> None:
+    """A server that has just begun to drain answers 503: HAProxy asks the other one at once."""
+    one = site.start("one")
+    with EnvPool(site.balancer.url, 1) as running:
+        running.submit_reset(0)
+        assert next(running.results()).error is None
+        site.start("two")
+        site.balancer.ask("set server environments/one state drain")
+        others = [EnvClient(site.balancer.url) for _ in range(2)]
+        for client in others:
+            client.reset()
+        site.balancer.ask("set server environments/one state ready")
+        site.balancer.wait_for("one", "UP")
+        assert site.balancer.sessions() == {"one": 1, "two": 2}
+        running.submit(0, "sleep")  # the server waits for it, and so stays where it is
+        wait_until(lambda: _activities(one) == ["step"])
+
+        one.process.send_signal(signal.SIGTERM)
+        wait_for_log(one, "server.draining")
+        newcomer = EnvClient(site.balancer.url, retry_seconds=0)
+        newcomer.reset()
+
+        assert site.balancer.sessions() == {"one": 1, "two": 3}
+        for client in (newcomer, *others):
+            client.close()
 
 
 def test_the_token_passes_through(site: Site, tmp_path: Path) -> None:
