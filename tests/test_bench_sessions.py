@@ -68,3 +68,15 @@ def test_processes_are_seen_to_go(tmp_path: Path) -> None:
     (report,) = _bench(tmp_path, "--kill", "2")
 
     assert 0 < report["kill"]["p50_ms"] <= report["kill"]["worst_ms"] < 30_000
+
+
+@pytest.mark.slow
+def test_a_look_at_the_status_page_is_measured() -> None:
+    """Both paths, with their size and the server's CPU time."""
+    argv = [sys.executable, BENCH.with_name("bench_status.py"), "--sessions", "3"]
+    argv += ["--requests", "20"]
+    said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    assert said[0] == "3 open sessions"
+    assert [line.split()[0] for line in said[1:]] == ["/health", "/status.json"]
+    assert said[1].endswith(" 20 bytes")

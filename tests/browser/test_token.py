@@ -103,6 +103,20 @@ def test_a_prefix_in_the_address_works_as_for_any_client(
         expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
 
 
+def test_a_wrong_prefix_can_be_mended_by_signing_in(
+    guarded_server: ServerProcess, watch: Callable
+) -> None:
+    """The server would take the prefix before the header; the page leaves it out."""
+    watched = watch(guarded_server)
+    page = watched.open("/t/wrong/")
+    _sign_in(page, TOKEN)
+
+    expect(page.locator("#page")).to_be_visible()
+    page.get_by_role("button", name="Get a problem").click()
+    expect(page.locator("#prompt")).to_have_text("hello 0")
+    watched.complaints.clear()
+
+
 def test_a_token_that_ends_asks_again(guarded_server: ServerProcess, watch: Callable) -> None:
     """A server that came back with another token: the form is there, and nothing is polled on."""
     watched = watch(guarded_server)
