@@ -48,6 +48,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     metavar="SECTION.KEY=VALUE",
     help="Override a key of the manifest; repeatable.",
 )
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path),
+    help="Where dequantised models are kept for vLLM.  [default: ~/.cache/rltrain]",
+)
 def command(
     manifest: Path,
     *,
@@ -56,6 +61,7 @@ def command(
     is_check: bool,
     is_resumed: bool,
     overrides: tuple[str, ...],
+    cache_dir: Path | None,
 ) -> None:
     """Train a language model as MANIFEST says, against environments behind a URL.
 
@@ -69,6 +75,7 @@ def command(
 
     _quiet_libraries()
     # torch and its kin take seconds to import: only after the manifest has been read.
+    from .base_cache import default_cache
     from .launch import Launch, resolve_device
     from .ranks import launched
 
@@ -81,6 +88,7 @@ def command(
         place=place,
         is_resumed=is_resumed,
         overrides=overrides,
+        cache=cache_dir or default_cache(),
     )
     if is_check and not place.is_leader:
         return
@@ -89,6 +97,7 @@ def command(
             click.echo(line)
         return
     changes = [part for override in overrides for part in ("--set", override)]
+    changes += ["--cache-dir", str(cache_dir)] if cache_dir else []
     again = shlex.join([str(manifest), *changes, "--resume", "--output", str(launch.folder)])
     program = "python" if place.world_size == 1 else "LAUNCHER"
     resume = f"to go on: {program} -m rltrain {again}"

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from attrs import asdict, evolve, frozen
 
+from .disk import flush, flush_tree
 from .engine import Engine
 from .errors import SetupError
 from .policy import Policy, read_adapter
@@ -86,12 +87,11 @@ class Checkpoints:
         policy.save_adapter(partial / "adapter")
         torch.save(optimiser, partial / "optimiser.pt")
         (partial / "state.json").write_text(json.dumps(asdict(state), indent=2) + "\n")
-        for path in [*partial.rglob("*"), partial]:
-            _flush(path)
+        flush_tree(partial)
         if final.exists():  # the same step, saved again: the same bytes
             shutil.rmtree(final)
         partial.rename(final)
-        _flush(self._folder)
+        flush(self._folder)
         self._drop_old(state)
 
     def load(self, policy: Policy, engine: Engine) -> RunState:
@@ -134,12 +134,3 @@ class Checkpoints:
 
 def _unusable(path: Path, error: Exception) -> SetupError:
     return SetupError(f"checkpoint {path}: cannot be loaded: {error}")
-
-
-def _flush(path: Path) -> None:
-    """Bring a file or a folder's entries to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

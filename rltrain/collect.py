@@ -45,6 +45,7 @@ def joined_rounds(parts: Sequence[Collected]) -> Collected:
         sampled_tokens=sum(part.sampled_tokens for part in parts),
         generate_seconds=slowest.generate_seconds,
         score_seconds=slowest.score_seconds,
+        handover=slowest.handover,
     )
 
 

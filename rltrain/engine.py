@@ -114,6 +114,12 @@ class Engine:
         """Take over the state that either engine's `state_dict` gave, and weights set since."""
         self._optimiser.load_state_dict(state)
 
+    def tensors(self) -> list[Tensor]:
+        """Return what may be moved to other memory between steps: weights and optimiser state."""
+        states = self._optimiser.state.values()
+        kept = [value for state in states for value in state.values()]
+        return [*self._parameters, *(value for value in kept if isinstance(value, Tensor))]
+
     def _clip(self) -> float:
         norm = float(nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm))
         if not math.isfinite(norm):
@@ -225,6 +231,10 @@ class DeepSpeedEngine(Engine):
         for weight in self._parameters:
             for key in _STATE_KEYS:
                 safe_set_full_optimizer_state(weight, plain.state[weight][key], key)
+
+    def tensors(self) -> list[Tensor]:
+        """Return what may be moved; nothing of what ZeRO has laid out, which is small."""
+        return [] if self._is_sharded else super().tensors()
 
     @property
     def _flat(self) -> Tensor:

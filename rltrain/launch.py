@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from attrs import field, frozen
 
+from .base_cache import default_cache
 from .boards import Board, open_boards
 from .chat import Chat
 from .checkpoint import Checkpoints, RunState
@@ -23,6 +24,7 @@ from .deepspeed_config import DeepSpeedSettings, deepspeed_settings
 from .engine import make_engine
 from .environments import EnvironmentFacts, Environments
 from .errors import RunStopped, SetupError
+from .generation import VllmPlan, generation, plan_vllm, vllm_options
 from .interrupts import StopRequest
 from .learner import Learner
 from .manifest import Manifest, without_secret
@@ -34,7 +36,6 @@ from .progress import Display
 from .ranks import Place, Ranks, joined
 from .report import write_report
 from .rounds import Rounds
-from .sampler.hf import TransformersSampler
 from .train import Trainer
 
 __all__ = ["Launch", "resolve_device"]
@@ -55,6 +56,7 @@ class Launch:
         place: Which of a launcher's processes this one is.
         is_resumed: Go on from the newest checkpoint in the folder.
         overrides: What `--set` changed in the file; noted in the copy.
+        cache: Where dequantised bases are kept for vLLM.
     """
 
     manifest: Manifest
@@ -64,6 +66,7 @@ class Launch:
     place: Place = field(factory=Place)
     is_resumed: bool = False
     overrides: tuple[str, ...] = ()
+    cache: Path = field(factory=default_cache)
 
     def banner(self, urls: tuple[str, ...]) -> str:
         """Return the line that says what runs."""
@@ -120,6 +123,7 @@ class Launch:
             facts = ranks.from_leader(lambda: check_environment(self.manifest, urls))
             if ranks.is_leader:
                 print(self.banner(urls), flush=True)
+            plan = plan_vllm(self.manifest, self.device, cache=self.cache, say=_say(ranks))
             policy = load_policy(self.manifest.network, self.manifest.algorithm, device=self.device)
             evaluation_slots = 1 if ranks.is_leader else 0
             slots = self.manifest.algorithm.rollouts // ranks.world_size + evaluation_slots
@@ -131,7 +135,7 @@ class Launch:
                     evaluation_slots=evaluation_slots,
                 )
             )
-            return self._train(stack, ranks, settings, policy, environments, facts, stop)
+            return self._train(stack, ranks, settings, policy, plan, environments, facts, stop)
 
     def check(self) -> Iterator[str]:
         """Do all that comes before training, and give out what was found, a line each.
@@ -141,6 +145,8 @@ class Launch:
         """
         check_installation(self.manifest, self.place)
         algorithm = self.manifest.algorithm
+        options = vllm_options(self.manifest, self.device)
+        yield from [f"note: algorithm.{note}" for note in options.notes] if options else []
         with tempfile.TemporaryDirectory() as folder, self._servers(Path(folder) / "log") as urls:
             facts = check_environment(self.manifest, urls)
             yield self.banner(urls)
@@ -183,6 +189,7 @@ class Launch:
         ranks: Ranks,
         settings: DeepSpeedSettings | None,
         policy: Policy,
+        plan: VllmPlan | None,
         environments: Environments,
         facts: EnvironmentFacts,
         stop: StopRequest,
@@ -214,7 +221,7 @@ class Launch:
             )
         )
         collector = Collector(
-            TransformersSampler(policy),
+            stack.enter_context(generation(policy, engine, plan)),
             environments,
             Chat(policy.tokenizer, environment.chat_template_kwargs),
             max_turns=environment.turns,
@@ -272,6 +279,16 @@ class Launch:
             self.manifest.algorithm.quantization in {"none", "nf4"}  # int8 rounds activations
         )
         return _GAP_LIMIT_FP32 if is_exact else _GAP_LIMIT_ROUNDED
+
+
+def _say(ranks: Ranks) -> Callable[[str], None]:
+    """Return what shows a line, once for all ranks."""
+
+    def say(line: str) -> None:
+        if ranks.is_leader:
+            print(line, flush=True)
+
+    return say
 
 
 def resolve_device(name: str, place: Place) -> torch.device:

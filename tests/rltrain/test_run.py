@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 from attrs import fields  # noqa: E402
 
+from rltrain import preflight  # noqa: E402
 from rltrain.errors import RunStopped, SetupError  # noqa: E402
 from rltrain.launch import Launch  # noqa: E402
 from rltrain.learner import Learner  # noqa: E402
@@ -219,7 +220,6 @@ def test_a_killed_trainer_leaves_no_server(make_manifest: MakeManifest, tmp_path
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({"algorithm": {"use_vllm": True}}, "set use_vllm: false"),
         ({"environment": {"entrypoint": "no_such_module:x"}}, "no_such_module"),
         (
             {"environment": {"entrypoint": None, "env_url": "http://127.0.0.1:9"}},
@@ -231,9 +231,21 @@ def test_a_killed_trainer_leaves_no_server(make_manifest: MakeManifest, tmp_path
 def test_what_is_missing_is_said_before_training(
     make_manifest: MakeManifest, tmp_path: Path, sections: dict[str, Any], words: str
 ) -> None:
-    """No vLLM, no environment, no server, no model: one line each."""
+    """No environment, no server, no model: one line each."""
     with pytest.raises(SetupError, match=words):
         run(make_manifest(**sections), tmp_path / "run")
+
+
+def test_a_missing_vllm_comes_with_the_way_to_install_it(
+    make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line before anything starts, for machines with a GPU and without."""
+    monkeypatch.setattr(preflight, "is_installed", lambda: False)
+
+    with pytest.raises(
+        SetupError, match=r"vLLM is not installed: pip install 'envhost\[train,vllm\]'.*cpu\.sh"
+    ):
+        run(make_manifest(algorithm={"use_vllm": True}), tmp_path / "run")
 
 
 def test_a_server_that_is_too_small_is_refused_with_the_numbers(
