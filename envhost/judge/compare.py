@@ -1,8 +1,9 @@
 """Comparing what a program printed with what was expected.
 
-Owns the checkers `lines`, `exact`, `tokens` and `floats`, and the comparison of returned values. A
-token compares as a number only where the expected one is a float literal, so that 1000000008 is
-never close enough to 1000000007.
+Owns the checkers `lines`, `exact`, `tokens` and `floats`, and the comparison of returned values. To
+`lines` and `floats` a line is its indentation, since figures are drawn with it, and its tokens with
+any white space between them. A token compares as a number only where the expected one is a float
+literal, so that 1000000008 is never close enough to 1000000007.
 """
 
 from __future__ import annotations
@@ -64,10 +65,7 @@ def outputs_match(checker: str, expected: str, actual: bytes, tolerance: Toleran
         case "exact":
             return expected.strip() == text.strip()
         case "tokens":
-            matches = _token_matcher(Tolerance())
-            found = (token[0] for token in _TOKEN.finditer(text))
-            pairs = zip_longest(expected.split(), found)
-            return all(want and have and matches(want, have) for want, have in pairs)
+            return _tokens_match(expected, text, _token_matcher(Tolerance()))
         case "floats":
             return _lines_match(expected, text, _token_matcher(tolerance))
         case _:
@@ -86,9 +84,18 @@ def _lines_match(expected: str, actual: str, matches: Callable[[str, str], bool]
 def _line_matches(expected: str, actual: str, matches: Callable[[str, str], bool]) -> bool:
     if expected == actual:
         return True
-    return expected.count(" ") == actual.count(" ") and all(
-        map(matches, expected.split(" "), actual.split(" "))
-    )
+    return _indent(expected) == _indent(actual) and _tokens_match(expected, actual, matches)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _tokens_match(expected: str, actual: str, matches: Callable[[str, str], bool]) -> bool:
+    # One by one: an output has as many as its writer likes.
+    found = (token[0] for token in _TOKEN.finditer(actual))
+    pairs = zip_longest(expected.split(), found)
+    return all(want and have and matches(want, have) for want, have in pairs)
 
 
 def _token_matcher(tolerance: Tolerance) -> Callable[[str, str], bool]:

@@ -257,14 +257,17 @@ class Judge:
 
 
 def chosen_tests(problem: Problem, max_tests: int) -> list[int]:
-    """Return the indices of the tests to run, in the order to run them."""
+    """Return the indices of the tests to run, in the order to run them.
+
+    Of inputs of one length the first ones count as the longer, as in GEM.
+    """
 
     def size(index: int) -> int:
         value = problem.tests[index].input
         return len(value) if isinstance(value, str) else len(json.dumps(value))
 
-    by_size = sorted(range(len(problem.tests)), key=size)
-    return by_size[-max_tests:]
+    longest_first = sorted(range(len(problem.tests)), key=size, reverse=True)
+    return sorted(longest_first[:max_tests], key=size)
 
 
 _CUT: dict[str, VerdictName] = {CPU: "TLE", WALL: "ILE", OUTPUT: "OLE"}

@@ -16,7 +16,15 @@ CASES = {
     ("lines", "42\n", "42"): True,
     ("lines", "42\n", "42\r\n"): True,
     ("lines", "1 2\n3\n", "1 2  \n3\n\n\n"): True,
-    ("lines", "1 2\n", "1  2\n"): False,
+    ("lines", "1 2\n", "1  2\n"): True,
+    ("lines", "1 2  3\n", "1\t2 3\n"): True,
+    ("lines", "1.5 2\n", "1.50   2\n"): True,
+    ("lines", "1 2\n", "12\n"): False,
+    ("lines", "1 2\n", " 1 2\n"): False,
+    ("lines", "  *\n ***\n", "*\n***\n"): False,
+    ("lines", "a\n  b\n", "a\n  b \n"): True,
+    ("lines", "a\n  b\n", "a\n\tb\n"): False,
+    ("floats", "0.5 1\n", "0.5   1\n"): True,
     ("lines", "1 2\n", "1\n2\n"): False,
     ("lines", "1\n2\n", "1\n"): False,
     ("lines", "1\n", "1\njunk\n"): False,
@@ -70,6 +78,18 @@ def test_trailing_white_space_counts_on_neither_side(lines: list[list[str]], bla
     blank = "".join(" ".join(line) + blanks + "\n" for line in lines) + "\n"
     assert outputs_match("lines", plain, blank.encode(), SMALL)
     assert outputs_match("lines", blank, plain.encode(), SMALL)
+
+
+BLANKS = st.text(" \t", min_size=1, max_size=4)
+
+
+@given(words=st.lists(st.sampled_from(["a", "1", "2.5"]), min_size=1), data=st.data())
+def test_white_space_between_tokens_is_all_alike(words: list[str], data: st.DataObject) -> None:
+    """Any run of blanks and tabs between two tokens is one, on either side."""
+    plain = " ".join(words)
+    wide = words[0] + "".join(data.draw(BLANKS) + word for word in words[1:])
+    assert outputs_match("lines", plain, wide.encode(), SMALL)
+    assert outputs_match("lines", wide, plain.encode(), SMALL)
 
 
 WORDS = st.lists(st.sampled_from(["1", "2", "33", "x", "0.5"]), min_size=1)

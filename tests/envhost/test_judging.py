@@ -94,6 +94,15 @@ async def test_the_longest_inputs_are_kept() -> None:
     assert (verdict.name, verdict.tests_total) == ("AC", 2)
 
 
+async def test_of_one_length_the_first_are_kept() -> None:
+    """Among inputs of one length the data set's order decides, as in GEM."""
+    cells = FakeCells(aa=printed(""), b=printed(""), cc=printed(""), dd=printed(""))
+    judge = Judge(cells, JudgeRules(), processors=1)
+    given = problem(("aa", ""), ("b", ""), ("cc", ""), ("dd", ""))
+    await judge.judge(given, "", max_tests=2)
+    assert cells.asked == ["aa", "cc"]
+
+
 async def test_all_are_run_where_shares_count() -> None:
     """With `run_all` a failed test ends nothing, and the first failure names the verdict."""
     crashed = evolve(ENDED, exit_code=1, stderr_tail=b"boom")
