@@ -112,8 +112,8 @@ class StatusPage:
         counts = self.telemetry.counts()
         refused = counts["sessions_refused"][""]
         abandoned = counts["closes_abandoned"][""]
-        errors = sum(counts.get("errors", {}).values())
         unscored = self.telemetry.history.verdicts["IE"]
+        errors = max(0, sum(counts.get("errors", {}).values()) - unscored)
         host = self.config.host
         is_open = self.config.token is None and not is_loopback(host)
         is_full = self.slots.taken >= self.slots.total

@@ -204,6 +204,48 @@ def test_the_conditions_say_what_to_do(start_server: Start, echo_entrypoint: str
     assert any(text.startswith("reset.failed") for text in texts)
 
 
+UNSCORED = '''
+from envhost.environment import Observation, text_observation
+from envhost.errors import NotScored
+
+
+class Unscored:
+    """Never able to judge."""
+
+    async def reset(self, **_):
+        return Observation(text_observation("p"), {"problem_id": "p/1"})
+
+    async def step(self, action):
+        raise NotScored("the cell broke")
+
+    async def state(self):
+        return {}
+
+    async def close(self):
+        pass
+'''
+
+
+def test_an_answer_that_we_failed_to_judge_is_told_as_such(
+    start_server: Start, tmp_path: Path
+) -> None:
+    """As IE, among the answers and in the conditions; it is neither a step nor another error."""
+    (tmp_path / "unscored.py").write_text(UNSCORED)
+    server = start_server(f"{tmp_path / 'unscored.py'}:Unscored")
+    with RawClient(server.port) as client:
+        client.reset()
+        client.send({"type": "step", "data": {"message": "x"}})
+        assert client.receive()["type"] == "error"
+        status = _status(server)
+
+    assert status["verdicts"] == {"IE": 1}
+    assert status["steps"] == 0
+    (failure,) = status["failures"]
+    assert (failure["verdict"], failure["problem_id"], failure["answer"]) == ("IE", "p/1", None)
+    assert status["conditions"] == ["Answers that could not be judged: 1. The log says why."]
+    assert status["sessions"][0]["last_verdict"] == "IE"
+
+
 def test_an_unisolated_server_says_so(start_server: Start, tmp_path: Path) -> None:
     """The page's first words are about it."""
     row = {"problem": "Print 1.", "tests": {"inputs": [""], "outputs": ["1\n"]}}
