@@ -251,6 +251,9 @@ class Server:
             reply = HttpReply.text(503, "the server is shutting down")
         if reply is not None:
             await send_reply(stream, reply, body=head.method != "HEAD")
+            if isinstance(stream, trio.SSLStream):
+                with trio.move_on_after(_FAREWELL_SECONDS):
+                    await stream.unwrap()  # says that this is the end, and nobody has cut it short
             return None
         limit = self.config.limits.message_bytes
         websocket = WebSocket(stream, received, max_message_bytes=limit)

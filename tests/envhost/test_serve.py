@@ -536,6 +536,17 @@ def test_tls_serves_the_same(start_server: Start, echo_entrypoint: str, tmp_path
     trust = ssl.create_default_context(cafile=str(cert))
     with urllib.request.urlopen(f"{server.url}/health", context=trust) as reply:
         assert json.load(reply) == {"status": "healthy"}
+    with (
+        socket.create_connection(("127.0.0.1", server.port)) as plain,
+        trust.wrap_socket(
+            plain, server_hostname="localhost", suppress_ragged_eofs=False
+        ) as connection,
+    ):
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        text = b""
+        while chunk := connection.recv(65536):  # an end that TLS does not announce raises
+            text += chunk
+        assert b"healthy" in text
     assert b"HTTP" not in _exchange(server.port, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
 
     assert server.stop() == 0
