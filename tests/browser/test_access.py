@@ -123,7 +123,7 @@ def test_every_text_stands_out(busy_server: ServerProcess, watch: Callable, sche
     page = watch(busy_server, color_scheme=scheme).open()
     page.get_by_role("button", name="Get a problem").click()
     expect(page.locator("#prompt")).to_be_visible()
-    page.get_by_label("Answer").fill("none")
+    page.get_by_label("Answer", exact=True).fill("none")
     page.get_by_role("button", name="Send the answer").click()
     expect(page.locator("#result")).to_be_visible()
     contrasts = page.evaluate(CONTRASTS)

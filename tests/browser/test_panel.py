@@ -30,7 +30,7 @@ def _get_problem(page: Page, seed: int = 0) -> None:
 
 
 def _send(page: Page, program: str) -> None:
-    page.get_by_label("Answer").fill(f"My program:\n```python\n{program}\n```")
+    page.get_by_label("Answer", exact=True).fill(f"My program:\n```python\n{program}\n```")
     page.get_by_role("button", name="Send the answer").click()
     expect(page.locator("#try-state")).to_contain_text("The episode is over")
 
@@ -101,7 +101,7 @@ def test_leaving_in_the_middle_of_a_step_ends_its_program(
     watched = watch(judging_server)
     page = watched.open()
     _get_problem(page)
-    page.get_by_label("Answer").fill("```python\nimport time; time.sleep(1000)\n```")
+    page.get_by_label("Answer", exact=True).fill("```python\nimport time; time.sleep(1000)\n```")
     page.get_by_role("button", name="Send the answer").click()
     wait_until(lambda: [row["activity"] for row in _rows(judging_server)] == ["step"])
     page.close()
@@ -148,6 +148,38 @@ def test_a_full_server_refuses_the_panel_in_words(
     _get_problem(page)
 
 
+def test_impatient_clicks_ask_once(
+    start_server: Start, echo_entrypoint: str, watch: Callable
+) -> None:
+    """One session, one reset, however often the button is pressed before the answer comes."""
+    server = start_server(echo_entrypoint)
+    page = watch(server).open()
+    page.evaluate("""() => {
+        for (let n = 0; n < 5; n++) document.querySelector("#reset-form button").click();
+    }""")
+    expect(page.locator("#try-state")).to_contain_text("A problem is here")
+
+    assert len(_rows(server)) == 1
+    assert len(wait_for_log(server, r" reset session=")) == 1
+
+
+def test_a_closed_session_does_not_disturb_the_next(
+    judging_server: ServerProcess, watch: Callable
+) -> None:
+    """Closed in the middle of a step, and another asked for at once."""
+    page = watch(judging_server).open()
+    _get_problem(page)
+    page.get_by_label("Answer", exact=True).fill("```python\nwhile True: pass\n```")
+    page.get_by_role("button", name="Send the answer").click()
+    wait_until(lambda: [row["activity"] for row in _rows(judging_server)] == ["step"])
+    page.get_by_role("button", name="Close the session").click()
+    expect(page.locator("#try-state")).to_have_text("The session is closed.")
+    _get_problem(page)
+    _send(page, "print(int(input()) * 2)")
+
+    expect(page.locator("#result-verdict")).to_contain_text("AC")
+
+
 def test_an_episode_of_many_turns_goes_on(
     start_server: Start, echo_entrypoint: str, watch: Callable
 ) -> None:
@@ -156,11 +188,11 @@ def test_an_episode_of_many_turns_goes_on(
     _get_problem(page, 7)
     expect(page.locator("#prompt")).to_have_text("hello 7")
     for text in ("one", "three"):
-        page.get_by_label("Answer").fill(text)
+        page.get_by_label("Answer", exact=True).fill(text)
         page.get_by_role("button", name="Send the answer").click()
         expect(page.locator("#prompt")).to_have_text(text)
         expect(page.locator("#result-verdict")).to_have_text(f"reward {len(text)}")
-    page.get_by_label("Answer").fill("end")
+    page.get_by_label("Answer", exact=True).fill("end")
     page.get_by_role("button", name="Send the answer").click()
 
     expect(page.locator("#try-state")).to_contain_text("The episode is over")
