@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from ports import free_port
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
@@ -258,6 +259,38 @@ def test_a_run_does_not_depend_on_its_ranks(manifest: Path, tmp_path: Path) -> N
         rows = [[r[key] or 0 for key in COMPARED] for r in read_records(folder / "metrics.jsonl")]
         assert rows == figures(whole)
         assert float((adapter(folder) - adapter(whole)).abs().max()) < 1e-4
+
+
+CONFIG = HERE.parents[1] / "docs" / "configs" / "one-gpu.accelerate.yaml"
+LAUNCHERS = {
+    "accelerate": (
+        ["accelerate", "launch", "--config_file", str(CONFIG), "-m"],
+        "DeepSpeed: ZeRO 0",
+    ),
+    "deepspeed": (
+        ["deepspeed", "--num_accelerators", "2", "--master_port", "{port}", "--module"],
+        "Ranks: 2 | DeepSpeed: ZeRO 0",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_the_other_launchers_train(manifest: Path, tmp_path: Path, name: str) -> None:
+    """`accelerate launch` with a DeepSpeed config, and DeepSpeed's own, with its --local_rank."""
+    words, banner = LAUNCHERS[name]
+    program, *arguments = [word.replace("{port}", str(free_port())) for word in words]
+    own = ["rltrain", str(manifest), "--output", str(tmp_path / "run")]
+    short = ["--set", "training.max_steps=16"]
+
+    path = str(Path(sys.executable).parent / program)
+    output = finish(
+        process := start([path, *arguments, *own, *short], DS_ACCELERATOR="cpu")
+    )
+
+    assert process.returncode == 0, output
+    assert banner in output
+    assert len(read_records(tmp_path / "run" / "metrics.jsonl")) == 1
 
 
 def wait_for_steps(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
