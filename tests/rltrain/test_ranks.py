@@ -284,9 +284,7 @@ def test_the_other_launchers_train(manifest: Path, tmp_path: Path, name: str) ->
     short = ["--set", "training.max_steps=16"]
 
     path = str(Path(sys.executable).parent / program)
-    output = finish(
-        process := start([path, *arguments, *own, *short], DS_ACCELERATOR="cpu")
-    )
+    output = finish(process := start([path, *arguments, *own, *short], DS_ACCELERATOR="cpu"))
 
     assert process.returncode == 0, output
     assert banner in output
