@@ -100,10 +100,10 @@ def server(**env_config: Any) -> Iterator[tuple[int, str, Path]]:
 
 
 def megabytes_of(pid: int) -> dict[str, float]:
-    """Return a process's resident memory, whole and what is its own, in MB."""
+    """Return a process's resident memory in MB: whole, what is its own, and the most there was."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = {}
-    for name, field in (("resident", "VmRSS"), ("anonymous", "RssAnon")):
+    for name, field in (("resident", "VmRSS"), ("anonymous", "RssAnon"), ("most", "VmHWM")):
         match = re.search(rf"{field}:\s+(\d+) kB", status)
         assert match
         found[name] = int(match[1]) * 1024 / 1e6

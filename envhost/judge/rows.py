@@ -20,8 +20,9 @@ from .problems import Columns, Rows
 
 __all__ = ["RowsKind", "Source", "open_rows"]
 
-_MOST_TOUCHED_BYTES = 64 * 1024 * 1024
-_UNKNOWN_BYTES = 64 * 1024
+_MOST_MAPPED_BYTES = 64 * 1024 * 1024
+_AROUND_BYTES = 2 * 1024 * 1024
+"""What the kernel maps beside what is read: up to a large folio of the page cache."""
 
 RowsKind = Literal["lines", "arrow", "folders"]
 
@@ -98,7 +99,7 @@ class _Arrow:
         table = pa.concat_tables([pyarrow.ipc.open_stream(each).read_all() for each in buffers])
         self._size = table.num_rows
         self._columns = {name: table.column(name) for name in table.column_names}
-        self._touched_bytes = 0
+        self._mapped_bytes = 0
 
     def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         return ((place, self.at(place)) for place in range(self._size))
@@ -106,14 +107,13 @@ class _Arrow:
     def at(self, place: int, names: Sequence[str] | None = None) -> Mapping[str, Any]:
         wanted = self._columns if names is None else self._columns.keys() & {*names}
         row = {name: self._columns[name][place].as_py() for name in wanted}
-        self._touched_bytes += sum(
-            len(value) if isinstance(value, str) else _UNKNOWN_BYTES for value in row.values()
-        )
-        if self._touched_bytes > _MOST_TOUCHED_BYTES:
+        texts = (value for value in row.values() if isinstance(value, str))
+        self._mapped_bytes += _AROUND_BYTES + sum(map(len, texts))
+        if self._mapped_bytes > _MOST_MAPPED_BYTES:
             # Else what was read once would count as this process's memory until it is scarce.
             for each in self._maps:
                 each.madvise(mmap.MADV_DONTNEED)
-            self._touched_bytes = 0
+            self._mapped_bytes = 0
         return row
 
 

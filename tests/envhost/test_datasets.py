@@ -32,6 +32,8 @@ import datasets
 rows = json.loads(sys.argv[2])
 made = datasets.Dataset.from_list(rows)
 made.to_parquet(sys.argv[1] + "/one.parquet")
+as_structs = [{**row, "tests": json.loads(row["tests"])} for row in rows]
+datasets.Dataset.from_list(as_structs).to_parquet(sys.argv[1] + "/structs.parquet")
 made.save_to_disk(sys.argv[1] + "/saved")
 splits = {"train": made.select(range(2)), "valid": made.select(range(2, 3))}
 datasets.DatasetDict(splits).save_to_disk(sys.argv[1] + "/splits")
@@ -96,9 +98,12 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["one.parquet", "saved", "hub"])
+@pytest.mark.parametrize("name", ["one.parquet", "structs.parquet", "saved", "hub"])
 async def test_formats(made: Path, name: str) -> None:
-    """A Parquet file, a saved data set and a folder as on the hub give the same problems."""
+    """A Parquet file, a saved data set and a folder as on the hub give the same problems.
+
+    Tests may be JSON text or a column of lists.
+    """
     loaded = await load(made / name, split="train")
 
     assert content(loaded.training) == EXPECTED

@@ -11,7 +11,7 @@ import pytest
 
 from envhost.errors import ConfigError
 from envhost.judge import scan
-from envhost.judge.loading import Request, load_problems
+from envhost.judge.loading import Request, load_problems, prepare
 from envhost.judge.problems import Columns, Problem
 from envhost.judge.problems import Test as Case
 
@@ -185,6 +185,14 @@ def test_a_long_pass_is_done_once(
         kept.write_text("{")
     assert "3 training" in load_problems(path, evaluation_fraction=0).report
     assert len(passes) == 3
+
+
+def test_progress_is_told(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass says how many rows it has looked at, usable or not."""
+    monkeypatch.setattr(scan, "_PROGRESS_SECONDS", 0.0)
+    told: list[int] = []
+    prepare(Request(dataset=write(row("a"), {"problem": "broken"}, row("c"))), told.append)
+    assert told == [1, 2, 3]
 
 
 def test_short_passes_are_not_kept(write: Write, cache: Path) -> None:

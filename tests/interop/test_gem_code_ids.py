@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from server_process import serve
 
 from envhost.client import EnvClient
+from envhost.envs.code_options import checked_options
+from envhost.envs.gem_code import gem_code
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTER = """
@@ -30,6 +33,40 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.version_info >= (3, 12), reason="gem-llm needs Python 3.11"),
 ]
+
+SIGNATURE = """
+import inspect, json
+from gem.envs.code_env import CodeEnv
+
+print(json.dumps(list(inspect.signature(CodeEnv).parameters)))
+"""
+ARGUMENTS = {
+    "dataset_name": "some/where",
+    "split": "train",
+    "dataset": "rows.jsonl",
+    "question_key": "q",
+    "test_key": "t",
+    "seed": 0,
+    "max_workers": 5,
+    "max_tests": 12,
+    "verbose": False,
+    "sandbox_type": "bwrap",
+}
+
+
+def test_every_argument_of_the_reference_has_a_meaning(gem_python: str) -> None:
+    """Each named parameter of GEM's `CodeEnv` is taken; the rest, which it drops, is checked."""
+    told = subprocess.run(
+        [gem_python, "-c", SIGNATURE], stdout=subprocess.PIPE, text=True, check=True
+    )
+    *named, others = json.loads(told.stdout)
+
+    assert sorted(named) == sorted(ARGUMENTS)
+    assert others == "_"
+    for name in named:
+        found = gem_code({"env_id": "code:Taco8k", name: ARGUMENTS[name]})
+        assert found is not None
+        checked_options(found.options, unsafe_no_sandbox=False)
 
 
 def test_an_id_that_a_file_registers(gem_python: str, tmp_path: Path) -> None:
