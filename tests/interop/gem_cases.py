@@ -215,6 +215,14 @@ DISAGREEMENTS = (
         "blanks at a line's end are seen by nobody; `print(*row, end=' ')` leaves them",
     ),
     _disagreement(
+        "two blanks in a line",
+        "print(1, '', 2)",
+        [("", "1 2\n")],
+        "AC",
+        0.0,
+        "how wide a gap between two numbers is says nothing of a solution",
+    ),
+    _disagreement(
         "CRLF",
         "print('1')\nprint('2')",
         [("", "1\r\n2\r\n")],
