@@ -26,6 +26,12 @@ if __name__ == '__main__':
     with multiprocessing.get_context('fork').Pool(2) as pool:
         print(pool.map(double, [1, 2]))
 """
+MANAGER = """\
+import multiprocessing
+if __name__ == '__main__':
+    with multiprocessing.Manager() as manager:
+        print(list(manager.list([1, 2])))
+"""
 THREAD = """\
 import threading, time
 threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()
@@ -50,6 +56,8 @@ FACTS = {
         "{'x': <class 'int'>}",
     ),
     "multiprocessing": (POOL, "[2, 4]"),
+    "asyncio": ("import asyncio\nasync def main(): print(1)\nasyncio.run(main())", "1"),
+    "a manager": (MANAGER, "[1, 2]"),
     "threads are joined": (THREAD, "first\nlate"),
     "descriptors": ("import os; print(len(os.listdir('/proc/self/fd')))", "4"),  # the listing's own
     "niceness": ("import os; print(os.nice(0))", "10"),
