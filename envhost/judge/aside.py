@@ -40,7 +40,7 @@ async def load_problems_aside(
         ConfigError: No such data set, or no row of it can be used.
     """
     if is_light(request.dataset):
-        prepared = prepare(request, lambda _: None)
+        prepared = prepare(request, lambda *_: None)
     else:
         prepared = await _prepared_by_child(request)
     return problem_set(
@@ -50,7 +50,6 @@ async def load_problems_aside(
 
 async def _prepared_by_child(request: Request) -> Prepared:
     started = time.monotonic()
-    log_event("dataset.loading", dataset=request.dataset)
     lifeline, lifeline_end = os.pipe()
     said, said_end = os.pipe()
     found: Prepared | None = None
@@ -93,8 +92,14 @@ def _heard(request: Request, event: Mapping[str, Any], started: float) -> Prepar
     if "error" in event:
         raise ConfigError(event["error"])
     seconds = time.monotonic() - started
-    if "rows" in event:
-        log_event("dataset.loading", dataset=request.dataset, rows=event["rows"], seconds=seconds)
+    if "doing" in event:
+        log_event(
+            "dataset.loading",
+            dataset=request.dataset,
+            doing=event["doing"],
+            rows=event["rows"] or None,
+            seconds=seconds,
+        )
         return None
     log_event("dataset.loaded", logging.DEBUG, dataset=request.dataset, seconds=seconds)
     values = event["prepared"]
@@ -133,7 +138,7 @@ def _main() -> None:
         values = json.loads(sys.argv[1])
         request = Request(**{**values, "columns": Columns(**values["columns"])})
         try:
-            prepared = prepare(request, lambda rows: say(rows=rows))
+            prepared = prepare(request, lambda doing, rows: say(doing=doing, rows=rows))
         except ConfigError as error:
             say(error=str(error))
         else:

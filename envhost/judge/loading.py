@@ -73,7 +73,7 @@ def load_problems(
         ConfigError: No such data set, or no row of it can be used.
     """
     request = Request(dataset=wanted) if isinstance(wanted, str) else wanted
-    prepared = prepare(request, lambda _: None)
+    prepared = prepare(request, lambda *_: None)
     return problem_set(
         request, prepared, evaluation_fraction=evaluation_fraction, shuffle_seed=shuffle_seed
     )
@@ -94,7 +94,7 @@ def prepare(request: Request, on_progress: OnProgress) -> Prepared:
     Raises:
         ConfigError: No such data set or split, or it cannot be read.
     """
-    source = _source(request)
+    source = _source(request, on_progress)
     training, evaluation = _chosen_splits(request, source)
     path = _path_of(request.dataset)
     base = request.dataset.rpartition("/")[2] if path is None else path.name
@@ -119,10 +119,12 @@ def prepare(request: Request, on_progress: OnProgress) -> Prepared:
     )
 
 
-def _source(request: Request) -> Source:
+def _source(request: Request, on_progress: OnProgress) -> Source:
     path, dataset = _path_of(request.dataset), request.dataset
     if path is None:
+        on_progress("fetching", 0)
         folder = fetched(dataset, request.revision)
+        on_progress("unpacking", 0)
         return mapped(folder, revision=folder.name)
     if request.revision is not None:
         raise ConfigError(f"data set {dataset!r}: a revision is of the hub, and this is a path")
@@ -130,6 +132,7 @@ def _source(request: Request) -> Source:
         return Source(kind="lines", splits={_WHOLE: (str(path),)})
     if path.is_dir() and (folders := _problem_folders(path)):
         return Source(kind="folders", splits={_WHOLE: folders})
+    on_progress("unpacking", 0)
     source = mapped(path)
     if path.is_file():
         (files,) = source.splits.values()  # a split's name would be made up

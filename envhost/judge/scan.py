@@ -22,8 +22,8 @@ from .problems import Columns, Rows, problem_of, text_digest
 
 __all__ = ["OnProgress", "Scan", "scanned"]
 
-OnProgress = Callable[[int], None]
-"""Called about once a second with the number of rows that have been looked at."""
+OnProgress = Callable[[str, int], None]
+"""Called with what is being done, and about once a second with how many rows that is done to."""
 
 _FORMAT = 1
 _PROGRESS_SECONDS = 1.0
@@ -104,7 +104,7 @@ def _scan(
             scan.add(place, number, digest, len(problem.tests), named)
         if time.monotonic() - told > _PROGRESS_SECONDS:
             told = time.monotonic()
-            on_progress(number + 1)
+            on_progress("reading", number + 1)
     return scan
 
 

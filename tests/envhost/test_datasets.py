@@ -18,6 +18,7 @@ from server_process import serve
 
 from envhost.client import EnvClient
 from envhost.errors import ConfigError
+from envhost.judge import aside, loading
 from envhost.judge.aside import load_problems_aside
 from envhost.judge.loading import Request
 from envhost.judge.problems import Problem, ProblemSet
@@ -111,6 +112,24 @@ async def test_formats(made: Path, name: str) -> None:
     assert (
         "3 training and 0 held-out rows, 3 tests; dropped 1 rows: 1 with unequal" in loaded.report
     )
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "folders"])
+async def test_large_files_are_read_by_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """JSON lines of many megabytes and folders of tests need none of the libraries."""
+    monkeypatch.setattr(loading, "_LIGHT_BYTES", 0)
+    monkeypatch.setattr(aside, "prepare", None)
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    for number, (text, (case,)) in enumerate(EXPECTED):
+        folder = tmp_path / "folders" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "problem.md").write_text(text)
+        (folder / "1.in").write_text(case.input)
+        (folder / "1.out").write_text(case.expected)
+
+    assert content((await load(tmp_path / name)).training) == EXPECTED
 
 
 async def test_splits_of_a_saved_data_set(made: Path) -> None:
@@ -223,5 +242,6 @@ def test_the_command_of_the_tutorial(made: Path, home: Path, tmp_path: Path, whe
     assert prompt == "double it"
     assert info["problem_id"] == ("TACO-8k/train/0" if where == "cache" else "hub/train/0")
     assert (reward, terminated, verdict["verdict"]) == (1.0, True, "AC")
-    assert "dataset.loading" in log
+    assert ("doing=fetching" in log) == (where == "cache")
+    assert "doing=unpacking" in log
     assert "dropped 1 rows: 1 with unequal numbers of inputs and outputs" in log

@@ -190,9 +190,10 @@ def test_a_long_pass_is_done_once(
 def test_progress_is_told(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass says how many rows it has looked at, usable or not."""
     monkeypatch.setattr(scan, "_PROGRESS_SECONDS", 0.0)
-    told: list[int] = []
-    prepare(Request(dataset=write(row("a"), {"problem": "broken"}, row("c"))), told.append)
-    assert told == [1, 2, 3]
+    told: list[tuple[str, int]] = []
+    request = Request(dataset=write(row("a"), {"problem": "broken"}, row("c")))
+    prepare(request, lambda *progress: told.append(progress))
+    assert told == [("reading", 1), ("reading", 2), ("reading", 3)]
 
 
 def test_short_passes_are_not_kept(write: Write, cache: Path) -> None:
