@@ -41,6 +41,7 @@ if [ $fast = 1 ]; then
 else
     ensure_package curl curl
     ensure_package systemd-analyze systemd
+    ensure_package tini tini
     ensure_daemon sshd openssh-server
     ensure_daemon haproxy haproxy
     step "tests" python -m pytest -q

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from rawclient import wait_until
+
+from envhost.client import EnvPool
 
 ROOT = Path(__file__).parent.parent.parent
 UID = "10001"  # the Dockerfile's
@@ -39,22 +46,34 @@ def uncovered(stage: Path) -> str:
     return "; ".join(commands)
 
 
-def judged_inside(before: str = "true") -> subprocess.CompletedProcess[str]:
-    """Judge a wrong program in a container of which `before` changes something."""
+@contextmanager
+def container(*command: str, before: str = "true") -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Hold a container's command line and environment; `before` changes something in it."""
     with tempfile.TemporaryDirectory() as stage:
-        return subprocess.run(
-            [
-                *("unshare", "--mount", "--pid", "--fork", "--mount-proc"),
-                *("sh", "-c", CONTAINER, "sh", f"{uncovered(Path(stage)) or 'true'}; {before}"),
-                *(sys.executable, "-m", "envhost", "score", "bundled:lists", "-", "--row", "0"),
-            ],
-            cwd=ROOT,
-            env={
+        line = [
+            *("unshare", "--mount", "--pid", "--fork", "--mount-proc"),
+            *("sh", "-c", CONTAINER, "sh", f"{uncovered(Path(stage)) or 'true'}; {before}"),
+            *command,
+        ]
+        yield (
+            line,
+            {
                 "HOME": "/",
                 "PATH": os.environ["PATH"],
                 "UID_INSIDE": UID,
                 "PYTHONPATH": str(ROOT),
             },
+        )
+
+
+def judged_inside(before: str = "true") -> subprocess.CompletedProcess[str]:
+    """Judge a wrong program in a container."""
+    score = (sys.executable, "-m", "envhost", "score", "bundled:lists", "-", "--row", "0")
+    with container(*score, before=before) as (line, environment):
+        return subprocess.run(
+            line,
+            cwd=ROOT,
+            env=environment,
             input="print('no number')",
             capture_output=True,
             text=True,
@@ -85,3 +104,34 @@ def test_a_covered_proc_is_why_systempaths_are_unconfined() -> None:
     assert ended.returncode == 2
     assert "Can't mount proc" in ended.stderr
     assert "--security-opt systempaths=unconfined" in ended.stderr
+
+
+@pytest.mark.slow
+def test_the_first_process_reaps_what_killed_cells_leave() -> None:
+    """With tini, as in the Dockerfile: after endless programs none waits to be reaped."""
+    serve = (sys.executable, "-m", "envhost", "serve", "--port", "0", "--log-level", "error")
+    options = ("--env-config", '{"cpu_limit_seconds": 0.2}')
+    with container("tini", "--", *serve, *options) as (line, environment):
+        outside = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            assert outside.stdout is not None
+            url = outside.stdout.readline().split()[1]
+            (init,) = psutil.Process(outside.pid).children()
+            with EnvPool(url, 3) as pool:
+                for slot in range(3):
+                    pool.submit_reset(slot, seed=slot)
+                    pool.submit(slot, "```python\nwhile True: pass\n```")
+                steps = [result for result in pool.results() if result.kind == "step"]
+            assert [result.info["verdict"] for result in steps] == ["TLE"] * 3
+            wait_until(lambda: _zombies(init) == [])
+            init.send_signal(signal.SIGTERM)
+            wait_until(lambda: not init.is_running())
+        finally:
+            # Changing its user has freed the first process inside from dying with `unshare`.
+            for process in (*psutil.Process(outside.pid).children(), outside):
+                process.kill()
+            outside.communicate()
+
+
+def _zombies(parent: psutil.Process) -> list[psutil.Process]:
+    return [p for p in parent.children(recursive=True) if p.status() == psutil.STATUS_ZOMBIE]
