@@ -115,3 +115,15 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
         capture_output=True,
     )
     return cert, key
+
+
+@pytest.fixture(scope="session")
+def quickstart_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the model that the quickstart trains; making it takes a minute."""
+    folder = tmp_path_factory.mktemp("quickstart") / "model"
+    subprocess.run(
+        [sys.executable, "scripts/make_tiny_model.py", folder],
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    return folder

@@ -90,16 +90,13 @@ def test_a_closed_socket_ends_the_program_at_once(start_server: StartServer) -> 
 
 @pytest.mark.slow
 @pytest.mark.train
-def test_a_short_run_learns(tmp_path: Path) -> None:
+def test_a_short_run_learns(tmp_path: Path, quickstart_model: Path) -> None:
     """A few steps of CISPO on the tiny model against real verdicts raise the reward."""
-    model = tmp_path / "model"
     run = tmp_path / "run"
-    python = sys.executable
-    subprocess.run([python, ROOT / "scripts/make_tiny_model.py", model], check=True, cwd=ROOT)
     subprocess.run(
         [
-            *(python, "-m", "rltrain", "scripts/quickstart.yaml", "--output", run),
-            *("--set", f"network.pretrained_model_name_or_path={model}"),
+            *(sys.executable, "-m", "rltrain", "scripts/quickstart.yaml", "--output", run),
+            *("--set", f"network.pretrained_model_name_or_path={quickstart_model}"),
             *("--set", "training.max_steps=1536"),
             *("--set", "training.eval_loop=1"),
         ],
