@@ -313,25 +313,18 @@ def test_something_else_at_the_port_is_told(tmp_path: Path) -> None:
 
 
 def test_https_with_a_private_authority(
-    start_server: Start, echo_entrypoint: str, tmp_path: Path
+    start_server: Start, echo_entrypoint: str, certificate: tuple[Path, Path]
 ) -> None:
     """With the authority's file it opens; without it the certificate is named, without retries."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    cert, key = certificate
     server = start_server(echo_entrypoint, "--tls-cert", str(cert), "--tls-key", str(key))
     assert server.url.startswith("https://")
 
     with EnvClient(server.url, ca_file=str(cert)) as client:
         assert client.reset(seed=5)[0] == "hello 5"
         assert client.step("abc")[1] == 3.0
+    with EnvClient(server.url.replace("https", "wss"), ca_file=str(cert)) as client:
+        assert client.reset(seed=6)[0] == "hello 6"
     assert capacity(server.url, ca_file=str(cert))[0] == 16
 
     with pytest.raises(ConfigError, match=r"certificate.*ca_file"):

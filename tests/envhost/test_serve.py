@@ -518,18 +518,11 @@ def test_the_oldest_handshake_makes_room(start_server: Start, echo_entrypoint: s
             connection.close()
 
 
-def test_tls_serves_the_same(start_server: Start, echo_entrypoint: str, tmp_path: Path) -> None:
+def test_tls_serves_the_same(
+    start_server: Start, echo_entrypoint: str, certificate: tuple[Path, Path]
+) -> None:
     """With a certificate the URL is https, pages answer, and plain HTTP gets nothing."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-            "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
-            "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        ],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
+    cert, key = certificate
     server = start_server(echo_entrypoint, "--tls-cert", str(cert), "--tls-key", str(key))
     assert server.url.startswith("https://")
 
