@@ -91,7 +91,7 @@ def generation(policy: Policy, engine: Engine, plan: VllmPlan | None) -> Iterato
         yield TransformersSampler(policy)
         return
     device, level = policy.device, plan.options.sleep_level
-    trainer = Parking(policy.tensors(), engine.tensors(), device=device)
+    trainer = Parking(policy.frozen_tensors(), engine.tensors, device=device)
     if level in {1, 2}:
         trainer.leave()
     served = VllmEngine(plan.base, plan.options.arguments, context_length=policy.context_length)

@@ -7,7 +7,7 @@ memory go on sharing it, and every tensor object stays the same, so nothing that
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from attrs import define
@@ -29,22 +29,26 @@ class Parking:
 
     Args:
         frozen: What never changes: copied to the host once.
-        changing: What training changes: copied each time. A tensor in both is taken as changing.
+        changing: Gives what training changes, as it is then: an optimiser's state comes with its
+            first step. Copied each time.
         device: Where they belong.
     """
 
     def __init__(
-        self, frozen: Sequence[Tensor], changing: Sequence[Tensor], *, device: torch.device
+        self,
+        frozen: Sequence[Tensor],
+        changing: Callable[[], Sequence[Tensor]],
+        *,
+        device: torch.device,
     ) -> None:
         self._device = device
-        known = {id(tensor) for tensor in changing}
-        self._frozen = _blocks([t for t in frozen if id(t) not in known], device)
-        self._changing = _blocks(changing, device)
+        self._frozen = _blocks(frozen, device)
+        self._find_changing = changing
+        self._changing: list[_Block] = []
 
     def leave(self) -> None:
         """Move all to the host, pinned where there is a GPU, and give the device's memory up."""
-        for block in self._changing:
-            block.host = None
+        self._changing = _blocks(self._find_changing(), self._device)
         for block in (*self._frozen, *self._changing):
             _to_host(block)
         gc.collect()

@@ -94,8 +94,8 @@ class Policy:
         """Return what is trained: the adapter's matrices."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
-    def tensors(self) -> list[Tensor]:
-        """Return all tensors of the model, also what a quantised weight keeps beside itself."""
+    def frozen_tensors(self) -> list[Tensor]:
+        """Return all that is not trained, also what a quantised weight keeps beside itself."""
         found: list[Tensor] = [*self.model.parameters(), *self.model.buffers()]
         for module in self.model.modules():
             weight, state = getattr(module, "weight", None), getattr(module, "state", None)
@@ -104,7 +104,7 @@ class Policy:
             for holder in holders:
                 values = vars(holder).values() if hasattr(holder, "__dict__") else ()
                 found += [value for value in values if isinstance(value, Tensor)]
-        return found
+        return [tensor for tensor in found if not tensor.requires_grad]
 
     def forward(self, **inputs: Any) -> Any:
         """Run the model with its adapter; as the base model's own forward."""

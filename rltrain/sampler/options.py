@@ -34,6 +34,7 @@ _SET_BY_RLTRAIN: Mapping[str, str] = {
     "skip_tokenizer_init": "text becomes tokens in rltrain",
     "generation_config": "algorithm.temperature and its neighbours",
     "disable_log_stats": "metrics.jsonl",
+    "use_tqdm_on_load": "a run's own lines",
 }
 """Options of the engine that a manifest cannot give, and what decides them."""
 
@@ -121,6 +122,9 @@ def engine_options(
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
     }
+    if device == "cpu":
+        # A prompt in chunks rewinds its request's random numbers, which a CPU's cannot: it raises.
+        arguments["enable_chunked_prefill"] = False
     if level is not None:
         arguments["enable_sleep_mode"] = True
     return EngineOptions(arguments=arguments, sleep_level=level, notes=tuple(notes))

@@ -262,6 +262,16 @@ def test_completions_of_one_prompt_share_its_prefix(
     assert cached == [0, 256, 0, 256]  # blocks of 128
 
 
+def test_more_prompt_tokens_than_a_step_takes(sampler: VllmSampler, policy: Policy) -> None:
+    """Prompts of 6,400 tokens, of which a step takes 4,096: all are answered, none in pieces."""
+    prompts = [[key + 5, *(5 + i % 90 for i in range(99))] for key in range(64)]
+
+    done = sample(sampler, [request(k, p, max_tokens=4) for k, p in enumerate(prompts)])
+
+    assert len(done) == 64
+    assert gap(policy, done, prompts)[0] < 1e-4
+
+
 def test_what_is_aborted_never_comes_out(sampler: VllmSampler, engine: VllmEngine) -> None:
     """Neither after `abort` nor when serving ends with requests under way."""
     with sampler.serving():
