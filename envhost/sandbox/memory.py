@@ -36,9 +36,9 @@ class MemoryGroup:
     def __init__(self, place: Path, *, is_v2: bool, cpu_place: Path | None = None) -> None:
         self._place = place
         self._is_v2 = is_v2
-        self._cpu_file = place / "cpu.stat"
+        self._cpu_file = str(place / "cpu.stat")
         if not is_v2:
-            self._cpu_file = (cpu_place or place) / "cpuacct.usage"
+            self._cpu_file = str((cpu_place or place) / "cpuacct.usage")
         self._is_peak_ours = True
         self._limit_bytes = -1
         self.procs_fds: tuple[int, ...] = ()
@@ -74,7 +74,8 @@ class MemoryGroup:
                 self._write("memory.memsw.limit_in_bytes", limit_bytes)
 
     def _write(self, name: str, value: int) -> None:
-        (self._place / name).write_text(str(value))
+        with open(os.path.join(self._place, name), "wb", buffering=0) as file:  # noqa: PTH118, PTH123
+            file.write(str(value).encode())
 
     @property
     def has_run_out(self) -> bool:
@@ -103,9 +104,12 @@ class MemoryGroup:
         """The memory that the group holds now."""
         return int(self._read("memory.current" if self._is_v2 else "memory.usage_in_bytes") or 0)
 
-    def _read(self, name: str | Path) -> str:
+    def _read(self, name: str) -> str:
+        """Return a file's text, empty where there is none; an absolute name is another group's."""
         try:
-            return (self._place / name).read_text()
+            # No Path and no text layer: this is read several times for a test.
+            with open(os.path.join(self._place, name), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
+                return file.read().decode()
         except OSError:
             return ""
 
