@@ -94,6 +94,8 @@ class CodeOptions:
     """`none` is no sandbox: it needs --unsafe-no-sandbox too."""
     cells: Literal["auto", "warm", "cold"] = "auto"
     """Warm cells are started ahead of need; `auto` uses them where they prove themselves."""
+    preload: str = ""
+    """Modules that warm cells load ahead besides the usual ones, by blanks apart: `numpy`."""
     share_verdicts: bool = False
     """Judge identical programs for the same problem once; never in evaluation."""
     python: str | None = None
@@ -157,6 +159,7 @@ class CodeOptions:
             kind="plain" if self.sandbox_type == "none" else self.cells,
             python=self.python,
             hidden=problems.files,
+            preload=self.preload.split(),
         )
 
     def tests_of(self, split: Split) -> int:
@@ -228,5 +231,9 @@ _POSITIVE = ("_limit_seconds", "_limit_bytes", "_limit", "max_tests", "max_rows"
 def _check_range(name: str, value: Any) -> None:
     if name.endswith(_POSITIVE) and value is not None and value <= 0:
         raise ConfigError(f"env_config.{name}: expected more than 0, got {value}")
+    if name == "preload" and not all(map(str.isidentifier, value.replace(".", " ").split())):
+        raise ConfigError(
+            f"env_config.preload: expected names of modules, blanks between, got {value!r:.40}"
+        )
     if name == "evaluation_fraction" and not 0 <= value < 1:
         raise ConfigError(f"env_config.{name}: expected 0 to 1, got {value}")

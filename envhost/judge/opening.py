@@ -15,7 +15,7 @@ from ..processors import usable_processors
 from ..sandbox.bwrap import Interpreter, find_interpreter
 from ..sandbox.cells import Cells, OpenCells, bwrap_cells, plain_cells
 from ..sandbox.remedy import remedy_for
-from ..sandbox.warm import warm_cells
+from ..sandbox.warm import CONTEST_MODULES, warm_cells
 from .judging import Judge, JudgeRules
 from .problems import Problem, Test
 
@@ -27,7 +27,12 @@ CellsKind = Literal["auto", "warm", "cold", "plain"]
 
 @asynccontextmanager
 async def open_judge(
-    rules: JudgeRules, *, kind: CellsKind, python: str | None, hidden: Sequence[Path]
+    rules: JudgeRules,
+    *,
+    kind: CellsKind,
+    python: str | None,
+    hidden: Sequence[Path],
+    preload: Sequence[str] = (),
 ) -> AsyncIterator[Judge]:
     """Open cells and a judge that runs as many programs as there are processors.
 
@@ -36,12 +41,13 @@ async def open_judge(
         kind: Which cells they run in.
         python: The interpreter that runs them; None for our own.
         hidden: Files of this machine with expected outputs in them.
+        preload: Modules that warm cells load ahead, besides those that programs usually import.
 
     Raises:
         ConfigError: Programs do not run here; every verdict would be wrong.
     """
     interpreter = find_interpreter(python)
-    async with _open_cells(interpreter, kind, hidden) as cells:
+    async with _open_cells(interpreter, kind, hidden, preload) as cells:
         judge = Judge(cells, rules, processors=usable_processors(), python=interpreter.executable)
         await _prove(judge)
         yield judge
@@ -49,7 +55,7 @@ async def open_judge(
 
 @asynccontextmanager
 async def _open_cells(
-    interpreter: Interpreter, kind: CellsKind, hidden: Sequence[Path]
+    interpreter: Interpreter, kind: CellsKind, hidden: Sequence[Path], preload: Sequence[str]
 ) -> AsyncIterator[Cells]:
     """Open the cells asked for.
 
@@ -63,7 +69,9 @@ async def _open_cells(
             cells = await stack.enter_async_context(bwrap_cells(interpreter, hidden=hidden))
         else:
             try:
-                cells = await stack.enter_async_context(warm_cells(interpreter, hidden=hidden))
+                modules = (*CONTEST_MODULES, *preload)
+                warm = warm_cells(interpreter, hidden=hidden, modules=modules)
+                cells = await stack.enter_async_context(warm)
             except ConfigError as error:
                 if kind == "warm":
                     raise

@@ -42,6 +42,7 @@ def test_integer_beyond_floats_is_wrong() -> None:
         {"prompt_template": 5},
         {"checker": "linez"},
         {"prelude": 1},
+        {"preload": "numpy, scipy"},
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any]) -> None:

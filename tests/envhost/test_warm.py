@@ -23,9 +23,12 @@ from test_runner import (  # noqa: F401 - all of them once more, in warm cells
     test_what_does_not_compile_is_not_run,
 )
 
+from envhost.envs.code_options import checked_options
 from envhost.errors import ConfigError, NotScored
 from envhost.judge.judging import JudgeRules
 from envhost.judge.opening import open_judge
+from envhost.judge.problems import Problem
+from envhost.judge.problems import Test as Case
 from envhost.process import children, descendants
 from envhost.sandbox import warm
 from envhost.sandbox.bwrap import Interpreter, find_interpreter
@@ -297,6 +300,39 @@ async def test_what_a_cell_says_when_it_cannot_start() -> None:
     """A parent that fails is reported in its own words."""
     with pytest.raises(ConfigError, match="No module named 'nowhere'"):
         async with warm_cells(INTERPRETER, modules=("nowhere",)):
+            pass
+
+
+async def test_modules_that_are_asked_for_are_loaded_ahead() -> None:
+    """Also such as lie in the interpreter's packages; the program's path is the usual one."""
+    packages = Path(sys.base_prefix, "lib", f"python3.{sys.version_info[1]}", "site-packages")
+    ahead = ["csv", *(["pip"] if (packages / "pip").exists() else [])]
+    source = f"import sys; print(all(name in sys.modules for name in {ahead})); print(sys.path)"
+    outcomes = []
+    for modules in ((*warm.CONTEST_MODULES, *ahead), warm.CONTEST_MODULES):
+        async with warm_cells(INTERPRETER, size=1, modules=modules) as cells:
+            outcomes.append((await cells.run(program(source), LIMITS)).stdout.splitlines())
+    assert [seen for seen, _ in outcomes] == [b"True", b"False"]
+    assert outcomes[0][1] == outcomes[1][1]
+
+
+async def test_preload_is_an_option_of_the_judge() -> None:
+    """What a judge is opened with reaches its cells."""
+    problem = Problem(problem_id="p", text="", tests=(Case("", "True\n"),))
+    source = "import sys; print('csv' in sys.modules)"
+    options = checked_options({"preload": "csv wave", "cells": "warm"}, unsafe_no_sandbox=False)
+    async with options.open_judge(options.load_problems()) as judge:
+        assert (await judge.judge(problem, source, max_tests=1)).name == "AC"
+
+
+async def test_modules_that_start_threads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of several threads has one, and whatever locks the others held."""
+    before, imported, after = warm._PARENT.decode().partition("importlib.import_module(name)\n")
+    assert imported
+    thread = "        import _thread, time; _thread.start_new_thread(time.sleep, (100,))\n"
+    monkeypatch.setattr(warm, "_PARENT", f"{before}{imported}{thread}{after}".encode())
+    with pytest.raises(ConfigError, match="starts threads: csv"):
+        async with warm_cells(INTERPRETER, modules=("csv",)):
             pass
 
 
