@@ -40,6 +40,7 @@ if [ $fast = 1 ]; then
         --ignore tests/envhost/test_telemetry.py
 else
     ensure_package curl curl
+    ensure_package wget wget
     ensure_package systemd-analyze systemd
     ensure_package tini tini
     ensure_daemon sshd openssh-server
