@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ import pytest
 import yaml
 from balancer import Site
 from rawclient import wait_until
+from server_process import ServerProcess
 
 from envhost.client import EnvClient
+
+Start = Callable[..., ServerProcess]
 
 # It needs haproxy, which scripts/test.sh --fast does not install.
 pytestmark = [pytest.mark.slow, pytest.mark.train]
@@ -64,7 +69,46 @@ def test_a_training_run_outlives_its_servers(
     assert records[-1]["unscored"] == 0
 
 
-def _manifest(folder: Path, url: str, model: Path) -> Path:
+def test_a_list_of_servers_loses_one(
+    tmp_path: Path, start_server: Start, words_entrypoint: str, tiny_model: Path
+) -> None:
+    """Killed in mid-run: its four sessions open on the other server, and every step is taken."""
+    import torch
+
+    from rltrain.launch import Launch
+    from rltrain.manifest_file import read_manifest
+
+    run = tmp_path / "run"
+    servers = [start_server(words_entrypoint) for _ in range(2)]
+    source = _manifest(tmp_path, [server.url for server in servers], tiny_model, max_steps=320)
+    killer = threading.Thread(target=_kill_after, args=(servers[0], run, 3))
+    killer.start()
+
+    Launch(
+        manifest=read_manifest(source)[0],
+        source=source,
+        folder=run,
+        device=torch.device("cpu"),
+        is_resumed=False,
+    ).run()
+    killer.join()
+
+    records = _records(run)
+    assert len(records) == 40
+    assert sum(record["unscored"] for record in records) <= 4
+    assert records[-1]["unscored"] == 0
+    # One of the two was asked for its facts, in a session of its own.
+    opened = [server.log().count("session.opened") for server in servers]
+    assert opened[0] in {4, 5}
+    assert opened[1] in {8, 9}
+
+
+def _kill_after(server: ServerProcess, run: Path, steps: int) -> None:
+    wait_until(lambda: len(_records(run)) >= steps, seconds=120)
+    server.stop(signal.SIGKILL)
+
+
+def _manifest(folder: Path, url: str | list[str], model: Path, max_steps: int = 10**6) -> Path:
     path = folder / "manifest.yaml"
     content = {
         "algorithm": {
@@ -75,7 +119,7 @@ def _manifest(folder: Path, url: str, model: Path) -> Path:
             "max_output_tokens": 6,
         },
         "environment": {"env_url": url, "max_turns": 1, "max_reward": 1.0},
-        "training": {"max_steps": 1_000_000, "evaluation_interval": 1_000_000, "eval_loop": 1},
+        "training": {"max_steps": max_steps, "evaluation_interval": 1_000_000, "eval_loop": 1},
         "network": {"pretrained_model_name_or_path": str(model)},
     }
     path.write_text(yaml.safe_dump(content))
