@@ -79,6 +79,7 @@ class StatusPage:
             "draining": self.is_draining(),
             "sessions_open": self.slots.taken,
             "sessions_total": self.slots.total,
+            "sessions_listed": len(self.sessions),  # those that wait for a slot, too
             "sessions": self._rows(),
             "programs_running": programs_running.value,
             "steps": history.steps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -114,6 +115,32 @@ def test_a_wrong_prefix_can_be_mended_by_signing_in(
     expect(page.locator("#page")).to_be_visible()
     page.get_by_role("button", name="Get a problem").click()
     expect(page.locator("#prompt")).to_have_text("hello 0")
+    watched.complaints.clear()
+
+
+def test_all_of_it_works_over_tls(
+    start_server: Callable[..., ServerProcess],
+    echo_entrypoint: str,
+    certificate: tuple[Path, Path],
+    tmp_path: Path,
+    watch: Callable,
+) -> None:
+    """Page, facts and the panel's WebSocket, which is then a secure one."""
+    cert, key = map(str, certificate)
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    server = start_server(
+        echo_entrypoint, "--tls-cert", cert, "--tls-key", key,
+        "--token-file", str(tmp_path / "token"),
+    )  # fmt: skip
+    watched = watch(server, ignore_https_errors=True)
+    page = watched.open()
+    _sign_in(page, TOKEN)
+    with page.expect_websocket() as opened:
+        page.get_by_role("button", name="Get a problem").click()
+
+    expect(page.locator("#prompt")).to_have_text("hello 0")
+    assert opened.value.url.startswith("wss://")
     watched.complaints.clear()
 
 
