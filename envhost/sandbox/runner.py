@@ -113,7 +113,10 @@ def lower_limits(nofile, address_space, processes, cpu):
         resource.RLIMIT_SIGPENDING: (PENDING_SIGNALS, PENDING_SIGNALS),  # a user's, in all cells
     }
     for name, bound in bounds.items():
-        resource.setrlimit(name, bound)
+        most = resource.getrlimit(name)[1]
+        if most == resource.RLIM_INFINITY:  # else the host may have less than we would give
+            most = max(bound)
+        resource.setrlimit(name, tuple(min(number, most) for number in bound))
 
 
 def load(result):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def command(place: Path, result: int, lifeline: int) -> list[str]:
     """Write a program's files and return what runs it."""
     (place / "main.py").write_text(LEAVES_A_CHILD)
     shutil.copy(runner.__file__, place / "runner.py")
-    numbers = [str(result), str(lifeline), "-1", *LIMITS, ""]
+    numbers = [str(result), str(lifeline), "", *LIMITS, ""]
     return [sys.executable, "-S", "-s", "-P", str(place / "runner.py"), *numbers]
 
 
@@ -46,6 +47,31 @@ def test_a_report_that_nobody_reads(tmp_path: Path) -> None:
         assert process.returncode == 0
         os.close(lifeline)
         os.close(lifeline_end)
+
+
+def test_a_host_with_less_than_the_limits(tmp_path: Path) -> None:
+    """Where the host's own hard limits are lower than a program's, these hold, and it runs."""
+    lifeline, lifeline_end = os.pipe()
+    reports, result = os.pipe()
+    lower = {resource.RLIMIT_CORE: 0, resource.RLIMIT_SIGPENDING: 60, resource.RLIMIT_CPU: 5}
+
+    def limit() -> None:
+        for name, most in lower.items():
+            resource.setrlimit(name, (most, most))
+
+    done = subprocess.run(
+        command(tmp_path, result, lifeline),
+        check=False,
+        stdin=subprocess.DEVNULL,
+        pass_fds=(result, lifeline),
+        preexec_fn=limit,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    # Nothing but what the runner says tells how the program ended.
+    assert os.read(reports, 100).startswith(b"begun\ndone 0 ")
+    for fd in (lifeline, lifeline_end, reports, result):
+        os.close(fd)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a pid namespace and nothing else")
