@@ -23,10 +23,10 @@ from .problems import Columns, Rows, problem_of, text_digest
 __all__ = ["OnProgress", "Scan", "scanned"]
 
 OnProgress = Callable[[str, int], None]
-"""Called with what is being done, and about once a second with how many rows that is done to."""
+"""Called with what is being done, and every few seconds with how many rows that is done to."""
 
 _FORMAT = 1
-_PROGRESS_SECONDS = 1.0
+_PROGRESS_SECONDS = 5.0
 _WORTH_KEEPING_SECONDS = 1.0
 
 

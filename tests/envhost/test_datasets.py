@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -204,8 +205,11 @@ async def test_a_fetch_can_be_cancelled(silent_hub: socket.socket) -> None:
     assert psutil.Process().children() == []
 
 
-def test_a_fetch_ends_with_its_server(silent_hub: socket.socket, tmp_path: Path) -> None:
-    """A server that is killed while it loads takes the child with it."""
+@pytest.mark.parametrize("with_signal", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fetch_ends_with_its_server(
+    silent_hub: socket.socket, tmp_path: Path, with_signal: signal.Signals
+) -> None:
+    """A server that is ended while it loads takes the child with it."""
     config = json.dumps({"dataset": "axon-rl/TACO-8k"})
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(
@@ -215,8 +219,8 @@ def test_a_fetch_ends_with_its_server(silent_hub: socket.socket, tmp_path: Path)
         )
     connection, _ = silent_hub.accept()
     (child,) = psutil.Process(server.pid).children()
-    server.kill()
-    server.wait()
+    server.send_signal(with_signal)
+    server.wait(timeout=30)
     assert child.wait(timeout=30) is None
     connection.close()
 
