@@ -190,8 +190,9 @@ def joined(place: Place, *, wait_seconds: float) -> Iterator[Ranks]:
     signs = prefixed("rltrain-lifeline", store.clone())
     with Lifeline(signs, rank=place.rank, world_size=place.world_size) as lifeline:
         try:
-            yield Ranks(place)
-            dist.barrier()
+            ranks = Ranks(place)
+            yield ranks
+            ranks.any(False)  # nobody leaves before all have come so far
         except BaseException as error:
             _ended(error, place, lifeline)
             raise

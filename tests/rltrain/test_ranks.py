@@ -337,6 +337,24 @@ def test_a_killed_rank_ends_the_others(long_run: Callable[[], Any], victim: int)
 
 
 @pytest.mark.slow
+def test_one_rank_ends_the_others_without_a_launcher() -> None:
+    """One fails: the one in a collective says why, the one that does not listen is ended."""
+    world = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, str(HERE / "failing_rank.py")]
+    started = time.monotonic()
+    ranks = [start(command, RANK=str(rank), **world) for rank in range(3)]
+
+    outputs = [finish(rank, timeout=120) for rank in ranks]
+
+    assert time.monotonic() - started < 120  # of the 300 that the third one sleeps
+    assert [rank.returncode for rank in ranks] == [1, 1, 1]
+    assert outputs[0] == "says: rank 1 ended: out of memory\n"
+    assert outputs[1] == "says: out of memory\n"
+    assert outputs[2].startswith("rltrain: stopped: rank ")
+    assert "out of memory" in outputs[2]
+
+
+@pytest.mark.slow
 def test_one_rank_asked_to_stop_stops_all(long_run: Callable[[], Any], tmp_path: Path) -> None:
     """SIGTERM for the second rank alone: the step is finished and saved, status 0."""
     process, ranks, _ = long_run()
