@@ -1,8 +1,9 @@
 """GEM's environments by their ids: games, math, questions and reasoning-gym.
 
 Owns what GEM needs to be served: data sets are loaded once, in the template, and a seed means the
-same episode in every session, whatever was played there before. GEM is imported where the
-environments live and by `known_ids`, never in a server.
+same episode in every session, whatever was played there before. What GEM says beside an
+observation is told with it, as its own wrappers do. GEM is imported where the environments live
+and by `known_ids`, never in a server.
 """
 
 from __future__ import annotations
@@ -42,18 +43,31 @@ class GemEnvironment:
             for name, value in self._kept.items():
                 setattr(self._environment, name, value)
         if row_index is not None and self.dataset_size is not None:
-            return self._environment.reset(idx=row_index % self.dataset_size)
-        return self._environment.reset(seed=None if seed is None else seed % _SEEDS)
+            self._environment.idx = row_index % self.dataset_size
+            return _told(*self._environment.reset())
+        return _told(*self._environment.reset(seed=None if seed is None else seed % _SEEDS))
 
     def step(self, action: str) -> Any:
         """Apply an action."""
-        return self._environment.step(action)
+        observation, *outcome, info = self._environment.step(action)
+        observation, info = _told(observation, info)
+        return observation, *outcome, info
 
     def close(self) -> None:
         """Close what can be closed."""
         close = getattr(self._environment, "close", None)
         if close is not None:
             close()
+
+
+def _told(observation: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return an observation with the info's prefix and suffix, where some games have the board."""
+    facts = dict(info)
+    prefix, suffix = facts.pop("prefix", ""), facts.pop("suffix", "")
+    if not isinstance(observation, str) or not (prefix or suffix):
+        return observation, facts
+    line_end = "" if observation.endswith("\n") else "\n"
+    return f"{prefix}{observation}{line_end if suffix else ''}{suffix}", facts
 
 
 class _Make:
@@ -101,6 +115,10 @@ def _module_of(env_id: str, entry_point: Any) -> Any:
 
 
 def _loaded(env_id: str, name: str, load: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    progress: Any = sys.modules.get("tqdm.std")
+    if progress is not None:
+        progress.tqdm.monitor_interval = 0  # else a thread watches the bars
+    _fetch(load, name)
     try:
         dataset = load(name)
     except Exception as error:
@@ -111,6 +129,20 @@ def _loaded(env_id: str, name: str, load: Callable[..., Any], arguments: Mapping
             "where there is a network, or give a folder's path as dataset_name"
         ) from error
     return dataset
+
+
+def _fetch(load: Callable[..., Any], name: str) -> None:
+    """Fetch a data set into the cache from a process of its own.
+
+    That starts threads, which the template must not keep; what is in the cache is loaded without.
+    """
+    pid = os.fork()
+    if not pid:
+        try:
+            load(name)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)  # loading it again tells what went wrong
 
 
 def _download_once(module: Any) -> None:

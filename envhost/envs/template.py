@@ -44,6 +44,7 @@ _QUIET_LIBRARIES = {
     "MKL_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
     # Sets are walked in the same order everywhere, or a seed would not mean the same.
     "PYTHONHASHSEED": "0",
 }

@@ -26,6 +26,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -44,6 +45,8 @@ _PACKET_BYTES = 1 << 16
 _NICE = 10
 _LENGTH = struct.Struct("!I")
 _SAID_BYTES = 20_000
+_SETTLING_SECONDS = 3.0
+_POLL_SECONDS = 0.01
 
 Make = Callable[..., Any]
 
@@ -62,7 +65,7 @@ def main(control_fd: int) -> None:
     except BaseException as error:  # noqa: BLE001 - what an import raises is told
         _tell(control, failed=f"{type(error).__name__}: {error}", traceback=_traceback(error))
         return
-    threads = len(list(Path("/proc/self/task").iterdir()))
+    threads = _lasting_threads()
     if threads > 1:
         _tell(
             control,
@@ -284,6 +287,16 @@ def _own_randomness() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+
+
+def _lasting_threads() -> int:
+    """Return how many threads there are, once those that are about to end have ended."""
+    deadline = time.monotonic() + _SETTLING_SECONDS
+    while (count := len(os.listdir("/proc/self/task"))) > 1:  # noqa: PTH208
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    return count
 
 
 def _children() -> list[int]:
