@@ -18,6 +18,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from .errors import RunStopped, SetupError
 from .manifest import ScheduleConfig
 from .ranks import Ranks
 
-__all__ = ["DeepSpeedEngine", "Engine", "learning_rate", "make_engine"]
+__all__ = ["DeepSpeedEngine", "Engine", "check_deepspeed", "learning_rate", "make_engine"]
 
 _STATE_KEYS = ("exp_avg", "exp_avg_sq")
 
@@ -58,11 +59,24 @@ def make_engine(
     """Return plain torch's engine, or DeepSpeed's where there are settings for it.
 
     Raises:
-        SetupError: DeepSpeed is asked for and not installed, or refuses its settings.
+        SetupError: DeepSpeed refuses its settings.
     """
     if settings is None:
         return Engine(parameters, ranks, max_grad_norm=max_grad_norm)
     return DeepSpeedEngine(parameters, ranks, settings, max_grad_norm=max_grad_norm)
+
+
+def check_deepspeed(settings: DeepSpeedSettings | None) -> None:
+    """Refuse to use DeepSpeed where there is none; importing it takes seconds, so only look.
+
+    Raises:
+        SetupError: It is asked for and not installed.
+    """
+    if settings is not None and find_spec("deepspeed") is None:
+        raise SetupError(
+            f"{settings.source}: DeepSpeed is not installed: pip install "
+            f"'envhost[train,deepspeed]', or go without it: the numbers are the same"
+        )
 
 
 class Engine:
@@ -138,7 +152,7 @@ class DeepSpeedEngine(Engine):
         max_grad_norm: The gradient's Euclidean norm is scaled down to this.
 
     Raises:
-        SetupError: DeepSpeed is not installed, or refuses the settings.
+        SetupError: DeepSpeed refuses the settings.
     """
 
     def __init__(
@@ -272,14 +286,8 @@ def _initialised(
     """Start DeepSpeed over the adapter's weights, without a launcher and without a compiler."""
     device = parameters[0].device
     os.environ.setdefault("DS_ACCELERATOR", device.type)
-    try:
-        with _quiet():
-            import deepspeed
-    except ImportError as error:
-        raise SetupError(
-            f"{source}: DeepSpeed is not installed: pip install 'envhost[train,deepspeed]', or "
-            f"leave algorithm.deepspeed out: the numbers are the same"
-        ) from error
+    with _quiet():
+        import deepspeed
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     if device.type == "cpu":
         # An all-reduce for inference, built with g++ at the first start: 25 to 40 s for nothing.

@@ -21,7 +21,7 @@ from .chat import Chat
 from .checkpoint import Checkpoints, RunState
 from .collect import Collector
 from .deepspeed_config import DeepSpeedSettings, deepspeed_settings
-from .engine import make_engine
+from .engine import check_deepspeed, make_engine
 from .environments import EnvironmentFacts, Environments
 from .errors import RunStopped, SetupError
 from .generation import VllmPlan, generation, plan_vllm, vllm_options
@@ -111,6 +111,7 @@ class Launch:
         """
         check_installation(self.manifest, self.place)
         settings = self._deepspeed
+        check_deepspeed(settings)
         with ExitStack() as stack:
             # First, so that it is there to the end: a launcher sends SIGTERM to the ranks that are
             # still saying why they end.
@@ -144,6 +145,7 @@ class Launch:
             SetupError: Something is missing.
         """
         check_installation(self.manifest, self.place)
+        check_deepspeed(self._deepspeed)
         algorithm = self.manifest.algorithm
         options = vllm_options(self.manifest, self.device)
         yield from [f"note: algorithm.{note}" for note in options.notes] if options else []
