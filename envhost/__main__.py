@@ -15,6 +15,7 @@ from .commands.rescore import rescore
 from .commands.score import score
 from .commands.serve import serve
 from .errors import EnvhostError
+from .telemetry import printable
 
 __all__ = ["main"]
 
@@ -45,7 +46,8 @@ def main() -> None:
         click.echo(f"envhost: {error.format_message()}", err=True)
         sys.exit(error.exit_code)
     except EnvhostError as error:
-        click.echo(f"envhost: {error}", err=True)
+        # A server's own words may stand in it: they must not steer a terminal or look like ours.
+        click.echo(f"envhost: {printable(str(error))}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -143,6 +143,31 @@ def closing_url() -> Iterator[str]:
         thread.join()
 
 
+@pytest.fixture
+def hostile_url() -> Iterator[str]:
+    """Return the URL of a server that refuses with text that would steer a terminal."""
+    body = "\x1b[31mno\nenvhost: all is well\n"
+    reply = f"HTTP/1.1 401 No\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with listener.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(reply)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_what_a_server_says_steers_no_terminal(run_envhost: Run, hostile_url: str) -> None:
+    """Control characters and line ends of a refusal are shown, not obeyed."""
+    ended = run_envhost("probe", hostile_url)
+    assert "\x1b" not in ended.stderr
+    _refused(ended, r"\x1b[31mno\nenvhost: all is well")
+
+
 def _refused(ended: Any, *words: str) -> None:
     for each in words:
         assert each in ended.stderr
