@@ -23,15 +23,19 @@ __all__ = [
     "descendants",
     "is_runnable",
     "longest_run_delay_seconds",
+    "read_at_once",
     "read_bounded",
     "read_tail",
     "run_delay_seconds",
     "set_niceness",
     "start_child",
+    "take_bounded",
+    "take_tail",
 ]
 
 _REAP_SECONDS = 10.0
 _KILL_ROUNDS = 20
+_CHUNK_BYTES = 65536
 
 
 class Child:
@@ -128,18 +132,41 @@ async def read_bounded(
     """
     async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
         async for chunk in stream:
-            room = limit_bytes - len(into)
-            into += chunk[:room]
-            if len(chunk) > room:
-                on_overflow()
+            take_bounded(chunk, into, limit_bytes, on_overflow)
+
+
+def take_bounded(
+    chunk: bytes | bytearray, into: bytearray, limit_bytes: int, on_overflow: Callable[[], None]
+) -> None:
+    """Add to what was read, as far as the limit allows, else call `on_overflow`."""
+    room = limit_bytes - len(into)
+    into += chunk[:room]
+    if len(chunk) > room:
+        on_overflow()
 
 
 async def read_tail(fd: int, into: bytearray, limit_bytes: int) -> None:
     """Read a pipe to its end and keep its last bytes."""
     async with trio.lowlevel.FdStream(os.dup(fd)) as stream:
         async for chunk in stream:
-            into += chunk
-            del into[:-limit_bytes]
+            take_tail(chunk, into, limit_bytes)
+
+
+def take_tail(chunk: bytes | bytearray, into: bytearray, limit_bytes: int) -> None:
+    """Add to what was read, and keep the last bytes."""
+    into += chunk
+    del into[:-limit_bytes]
+
+
+def read_at_once(fd: int, take: Callable[[bytes], None]) -> bool:
+    """Take what a pipe holds, without waiting; return whether it has come to its end."""
+    os.set_blocking(fd, False)
+    try:
+        while chunk := os.read(fd, _CHUNK_BYTES):
+            take(chunk)
+    except BlockingIOError:
+        return False
+    return True
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")

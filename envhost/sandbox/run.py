@@ -17,7 +17,14 @@ import trio
 from attrs import frozen
 
 from ..errors import NotScored
-from ..process import read_bounded, read_tail, start_child
+from ..process import (
+    read_at_once,
+    read_bounded,
+    read_tail,
+    start_child,
+    take_bounded,
+    take_tail,
+)
 from .limits import CPU, EXITED, OUTPUT, CellLimits, Ending, Outcome, Program
 from .memory import MemoryGroup
 from .watch import StepAside, Watch
@@ -28,6 +35,7 @@ _NOFILE = 256
 _STDERR_BYTES = 8192
 _RESULT_BYTES = 4096
 _DRAIN_SECONDS = 5.0
+_SOON_SECONDS = 0.02
 _CELLS_SECONDS = 0.05  # what a warm cell's parents take for a run; a group counts them too
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _SIGXCPU, _SIGKILL = -24, -9
@@ -158,7 +166,29 @@ class Run:
         """Follow a program that begins now, `depth` processes below a running one, to its end."""
         self._depth = depth
         self._begin()
+        # Most programs end soon, and what they print lies in the pipes then: no task is needed.
+        with trio.move_on_after(_SOON_SECONDS):
+            await self._end(running)
+            if self._take_all(running, stdout, stderr):
+                return
         await self._watch_all(running, stdout, stderr)
+
+    async def _end(self, child: Running) -> None:
+        """Wait for the end of the run, and let none of its processes outlive it."""
+        if not self._ended_at:
+            await child.wait()
+            self._ended_at = trio.current_time()
+            child.kill()
+
+    def _take_all(self, child: Running, stdout: int, stderr: int) -> bool:
+        """Take what an ended run has left in its pipes; return whether that is all."""
+
+        def take(chunk: bytes) -> None:
+            output_bytes = self._limits.output_limit_bytes
+            take_bounded(chunk, self._stdout, output_bytes, lambda: self._cut(child, OUTPUT))
+
+        errors = read_at_once(stderr, lambda chunk: take_tail(chunk, self._stderr, _STDERR_BYTES))
+        return read_at_once(stdout, take) and errors
 
     def conclude(self, reports: bytes) -> Outcome:
         """Return what came of a run that `follow_begun` has followed.
@@ -185,9 +215,7 @@ class Run:
             async with trio.open_nursery() as readers:
                 readers.start_soon(read_bounded, stdout, self._stdout, output_bytes, overflow)
                 readers.start_soon(read_tail, stderr, self._stderr, _STDERR_BYTES)
-                await child.wait()
-                self._ended_at = trio.current_time()
-                child.kill()
+                await self._end(child)
                 # All writers end with their pid namespace; without one, some may live on.
                 readers.cancel_scope.deadline = self._ended_at + _DRAIN_SECONDS
             nursery.cancel_scope.cancel()

@@ -17,6 +17,7 @@ from envhost.process import (
     children,
     cpu_seconds,
     descendants,
+    read_at_once,
     read_bounded,
     read_tail,
     run_delay_seconds,
@@ -202,3 +203,16 @@ async def test_gives_way() -> None:
             pytest.skip("no autogroup, or no right to set it at any time")
         started.child.give_way()
         assert group.read_text().split()[-2:] == ["nice", "10"]
+
+
+def test_what_a_pipe_holds_is_read_without_waiting() -> None:
+    """All that is there, in order, and whether the pipe has come to its end."""
+    read_end, write_end = os.pipe()
+    taken: list[bytes] = []
+    os.write(write_end, b"a" * 65536)
+    assert not read_at_once(read_end, taken.append)
+    os.write(write_end, b"b")
+    os.close(write_end)
+    assert read_at_once(read_end, taken.append)
+    os.close(read_end)
+    assert b"".join(taken) == b"a" * 65536 + b"b"

@@ -30,9 +30,9 @@ from envhost.judge.opening import open_judge
 from envhost.judge.problems import Problem
 from envhost.judge.problems import Test as Case
 from envhost.process import children, descendants
-from envhost.sandbox import warm
+from envhost.sandbox import run, warm
 from envhost.sandbox.bwrap import Interpreter, find_interpreter
-from envhost.sandbox.limits import CPU, CellLimits, Outcome, Program
+from envhost.sandbox.limits import CPU, EXITED, OUTPUT, CellLimits, Outcome, Program
 from envhost.sandbox.warm import warm_cells
 
 LIMITS = CellLimits()
@@ -193,6 +193,38 @@ async def test_limits_are_each_runs_own() -> None:
             assert (await cells.run(program(source), LIMITS)).exit_code == 0
             low = await cells.run(program("print(1)"), LIMITS)
             assert low.peak_memory_bytes < 64 << 20
+
+
+@pytest.mark.parametrize("soon_seconds", [0.0, 10.0])
+@pytest.mark.parametrize(
+    ("printed", "limit_bytes", "ending"),
+    [(5000, 5000, EXITED), (5000, 4999, OUTPUT), (60_000, 100_000, EXITED)],
+)
+async def test_outputs_of_short_and_long_runs(
+    printed: int,
+    limit_bytes: int,
+    ending: str,
+    soon_seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Read at a run's end or all along, outputs are whole, bounded, and apart from each other."""
+    monkeypatch.setattr(run, "_SOON_SECONDS", soon_seconds)
+    source = f"import sys; print('x' * {printed - 1}); sys.stderr.write('y' * 20_000 + 'end')"
+    async with warm_cells(INTERPRETER, size=1) as cells:
+        for _ in range(2):
+            outcome = await cells.run(program(source), CellLimits(output_limit_bytes=limit_bytes))
+            assert outcome.ending == ending
+            assert outcome.stdout == (b"x" * (printed - 1) + b"\n")[:limit_bytes]
+            assert len(outcome.stderr_tail) <= 8192
+            assert ending == OUTPUT or outcome.stderr_tail.endswith(b"yend")
+        await serves(cells.run)
+
+
+async def test_a_full_pipe_is_read_before_a_runs_end() -> None:
+    """A program that prints more than a pipe holds is waited for by nobody."""
+    async with warm_cells(INTERPRETER, size=1) as cells:
+        outcome = await cells.run(program("print('x' * 3_000_000)"), LIMITS)
+    assert len(outcome.stdout) == 3_000_001
 
 
 async def test_cells_retire(monkeypatch: pytest.MonkeyPatch) -> None:
