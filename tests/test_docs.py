@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from attrs import fields
-from docs_pages import ROOT, Block, blocks, pages, script
+from docs_pages import OWN_TESTS, ROOT, Block, blocks, pages, script
 from ports import free_port
 
 from envhost.config import Limits
@@ -35,7 +35,7 @@ LANGUAGES = {"", "sh", "python", "text", "yaml", "json", "ini", "html"}
 
 def all_blocks() -> list[Block]:
     """Return the blocks of every page."""
-    return [block for page in pages() for block in blocks(page)]
+    return [block for page in pages() if page not in OWN_TESTS for block in blocks(page)]
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -60,6 +60,12 @@ def test_what_another_test_runs_is_run_there() -> None:
             # The words that name a program of ours: -m MODULE, or a script.
             words = re.findall(r"scripts/\S+|rltrain|envhost|pip|pytest", command)
             assert not words or any(Path(word).name in runner for word in words), (block, command)
+
+
+def test_a_page_with_a_test_of_its_own_is_read_there() -> None:
+    """The test that stands for it names its file."""
+    for page in OWN_TESTS.keys() & set(pages()):
+        assert Path(page).name in (ROOT / OWN_TESTS[page]).read_text()
 
 
 @pytest.mark.slow
