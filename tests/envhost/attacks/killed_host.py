@@ -18,9 +18,10 @@ from pathlib import Path
 import trio
 from leftovers import wait_for_no_descendants
 
-from envhost.sandbox.bwrap import find_interpreter
+from envhost.sandbox.bwrap import CELL_UID, find_interpreter
 from envhost.sandbox.cells import Cells, bwrap_cells, plain_cells
 from envhost.sandbox.limits import CellLimits, Program
+from envhost.sandbox.memory import find_memory_groups
 from envhost.sandbox.warm import warm_cells
 
 # At the start, where the processes are not yet tied to each other, and while the program runs; warm
@@ -67,10 +68,12 @@ def kill_one(kind: str) -> int:
 
 
 def assert_nothing_left(kind: str, killed: list[int]) -> None:
-    """Wait for the end of all processes, and look for files of the killed hosts."""
+    """Wait for the end of all processes, and look for files and groups of the killed hosts."""
     wait_for_no_descendants([])
     trio.run(sweep, kind)
-    places = [path for top in ("/tmp", "/run") for path in Path(top).glob("envhost-*")]
+    groups = find_memory_groups(CELL_UID if os.geteuid() == 0 else None)
+    tops = [Path("/tmp"), Path("/run"), *(() if groups is None else groups._parents)]
+    places = [path for top in tops for path in top.glob("envhost-*")]
     left = [path for path in places for pid in killed if f"-{pid}-" in path.name]
     assert not left, left
 
