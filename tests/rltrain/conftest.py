@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,12 @@ def make_tiny_model(folder: Path, *, heads: int = 4, words: Sequence[str] = ()) 
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def model_of(tmp_path: Path) -> Callable[[Sequence[str]], Path]:
+    """Return a function that makes the tiny model with words of its own."""
+    return lambda words: make_tiny_model(tmp_path / "model", words=words)
 
 
 @pytest.fixture(scope="session")

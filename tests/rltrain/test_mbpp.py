@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import make_tiny_model
 from server_process import ServerProcess
 
 from rltrain.metrics import read_records
@@ -35,7 +34,11 @@ def answers() -> list[str]:
     return [f"```python\n{json.loads(row['solutions'])[0]}\n```\n" for row in rows]
 
 
-def test_a_step_on_mbpp(start_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+def test_a_step_on_mbpp(
+    start_server: Callable[..., ServerProcess],
+    model_of: Callable[[Sequence[str]], Path],
+    tmp_path: Path,
+) -> None:
     """A model that answers one problem or another is right now and then, and is trained on it.
 
     Each of its words is a whole answer, so that a model of random weights has one.
@@ -54,9 +57,7 @@ def test_a_step_on_mbpp(start_server: Callable[..., ServerProcess], tmp_path: Pa
         "environment": {"env_url": server.url, "max_turns": 1, "max_reward": 1.0},
         "training": {"max_steps": 16},
         "network": {
-            "pretrained_model_name_or_path": str(
-                make_tiny_model(tmp_path / "model", words=answers())
-            )
+            "pretrained_model_name_or_path": str(model_of(answers())),
         },
     }
     path, folder = tmp_path / "manifest.yaml", tmp_path / "run"
