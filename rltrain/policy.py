@@ -290,7 +290,10 @@ def save_dequantised(
     """
     _quiet_transformers()
     base = _load_base(network.pretrained_model_name_or_path, algorithm.quantization, device)
-    base.dequantize(dtype=compute_dtype(device)).save_pretrained(folder)
+    base.dequantize(dtype=compute_dtype(device))
+    # Of several processes transformers lets rank 0 alone write; here it is whoever holds the lock.
+    base.should_save_on_this_rank = lambda _: True
+    base.save_pretrained(folder)
 
 
 def model_revision(name: str) -> str:

@@ -6,7 +6,7 @@ Pure: what vLLM knows comes in as arguments.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -208,7 +208,7 @@ class CacheNeed:
 def cache_error(
     message: str,
     *,
-    need: CacheNeed,
+    find_need: Callable[[], CacheNeed],
     arguments: Mapping[str, Any],
     free_bytes: int,
     total_bytes: int,
@@ -217,7 +217,7 @@ def cache_error(
 
     Args:
         message: What vLLM said.
-        need: The cache of one context.
+        find_need: Gives the cache of one context.
         arguments: What the engine was to be built with.
         free_bytes: Device memory that was free before it was built.
         total_bytes: What the device has.
@@ -225,6 +225,7 @@ def cache_error(
     signs = ("No available memory for the cache", "KV cache is needed", "memory utilization")
     if not any(sign in " ".join(message.split()) for sign in signs):
         return None
+    need = find_need()
     fixed = arguments.get("kv_cache_memory_bytes")
     if fixed:
         asked = f"vllm_config.kv_cache_memory_bytes gives the cache {_gib(fixed)}"

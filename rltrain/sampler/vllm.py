@@ -100,20 +100,24 @@ class VllmEngine:
         free_bytes, total_bytes = _device_memory()
         with _quietly():
             config = self._vllm.EngineArgs(
-                model=model, max_model_len=context_length, use_tqdm_on_load=False, **arguments
+                model=model,
+                max_model_len=context_length,
+                use_tqdm_on_load=False,
+                **arguments,
+                **_group_arguments(),
             )
             try:
                 self.llm = self._vllm.LLMEngine.from_engine_args(config)
             except ValueError as error:
                 explained = cache_error(
                     str(error),
-                    need=_cache_need(config),
+                    find_need=lambda: _cache_need(config),
                     arguments=arguments,
                     free_bytes=free_bytes,
                     total_bytes=total_bytes,
                 )
                 self._leave_group()
-                raise (explained or SetupError(f"vLLM: {error}")) from error
+                raise (explained or SetupError(f"vLLM: {' '.join(str(error).split())}")) from error
 
     def sleep(self, level: int) -> None:
         """Give up the cache and, as the level says, the weights."""
@@ -177,7 +181,12 @@ class VllmEngine:
 
     def close(self) -> None:
         """Give everything back."""
-        self.llm.engine_core.shutdown()
+        if self._is_group_ours:
+            self.llm.engine_core.shutdown()
+        else:
+            # A shutdown, also the one at its collection, would take the ranks' group down.
+            self.llm.engine_core._finalizer.detach()  # noqa: SLF001 (no other way)
+            del self.llm
         self._leave_group()
 
     def _leave_group(self) -> None:
@@ -268,6 +277,13 @@ def _device_memory() -> tuple[int, int]:
     pages = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PHYS_PAGES")
     free, total = (count * os.sysconf("SC_PAGE_SIZE") for count in pages)
     return free, total
+
+
+def _group_arguments() -> dict[str, Any]:
+    """Return what an engine of its own needs in a process that is one of several."""
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        return {"distributed_executor_backend": "external_launcher"}
+    return {}
 
 
 def _cache_need(engine_args: Any) -> CacheNeed:

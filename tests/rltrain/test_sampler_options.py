@@ -124,7 +124,7 @@ def test_one_sequence_is_counted_by_hand() -> None:
 def explained(message: str, *, free: float, **arguments: Any) -> str:
     error = cache_error(
         message,
-        need=NEED,
+        find_need=lambda: NEED,
         arguments=arguments,
         free_bytes=int(free * 2**30),
         total_bytes=8 * 2**30,
