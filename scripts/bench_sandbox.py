@@ -159,6 +159,9 @@ def main() -> None:
     parser.add_argument(
         "--gem", metavar="PYTHON", nargs="?", const="", help="with --suite: GEM's CodeEnv too"
     )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the servers' loads; less where time is short"
+    )
     parser.add_argument("--json", type=Path, help="write the results here")
     asked = parser.parse_args()
     if asked.gem is not None and not asked.suite:
@@ -195,7 +198,7 @@ def run_suite(asked: argparse.Namespace) -> dict[str, Any]:
         made = subprocess.run(maker, stdout=subprocess.PIPE, text=True, check=True, env=environment)
         gem = made.stdout.strip()
     print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
-    cases = [run_cases(asked), measure_rollouts(gem, asked.rounds)]
+    cases = [run_cases(asked), measure_rollouts(gem, asked.rounds, asked.share)]
     show_rollouts(cases[1])
     return {"cells": cases[0], "rollouts": cases[1]}
 

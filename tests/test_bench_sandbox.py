@@ -10,7 +10,9 @@ from pathlib import Path
 
 import bench_sandbox
 import pytest
+from bench import rollouts
 from bench.programs import programs, some_programs
+from bench.rollouts import ALIKE, LOADS
 
 SCRIPT = Path(bench_sandbox.__file__)
 
@@ -30,6 +32,42 @@ def test_a_number_of_programs_has_exactly_the_shares() -> None:
     assert sum("while True" in program for program in chosen) == 4
     assert sum("print(sum" in program for program in chosen) == 20
     assert set(chosen).isdisjoint(some_programs("hanging", 80, "b"))
+
+
+def test_the_table_of_rollouts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rates beside GEM's with their ratio, rewards, what is left, and the tenth run."""
+
+    def result(rate: float, left: int = 0) -> dict[str, float]:
+        return {"rollouts_a_second": rate, "mean_reward": 0.25, "not_scored": 0, "left": left}
+
+    rollouts.show_rollouts(
+        {
+            "envhost": {load.name: result(20.0) for load in (*LOADS, *rollouts.AGAIN, ALIKE)},
+            "sharing": {ALIKE.name: result(100.0)},
+            "gem": {load.name: result(2.5, 48) for load in LOADS},
+        }
+    )
+
+    lines = capsys.readouterr().out.splitlines()
+    (endless,) = [line for line in lines if line.startswith("5 % endless")]
+    assert endless.split()[3:] == ["20.00", "2.50", "8.0", "0.250", "0.250", "0", "48"]
+    assert lines[-2].endswith("first run 20.00, tenth 20.00 rollouts/s")
+    assert lines[-1].endswith("20.00, with share_verdicts 100.00")
+
+
+@pytest.mark.slow
+def test_a_server_under_its_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours judges as the mix says, shares nothing unasked, and leaves no process."""
+    monkeypatch.setattr(rollouts, "AGAIN", ())
+    monkeypatch.setattr(rollouts, "LOADS", LOADS[:2])
+    results = rollouts.measure_rollouts(None, 1, 0.1)
+    assert results["envhost"]["right"]["mean_reward"] == 1.0
+    assert results["envhost"]["mixed"]["mean_reward"] == 0.25
+    assert results["sharing"][ALIKE.name]["mean_reward"] == 0.25
+    for loads in results.values():
+        for seen in loads.values():
+            assert seen["rollouts_a_second"] > 0
+            assert (seen["not_scored"], seen["left"]) == (0, 0)
 
 
 @pytest.mark.slow

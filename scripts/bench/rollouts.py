@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from envhost.process import descendants
 
@@ -67,8 +67,11 @@ AGAIN = tuple(Load(f"mixed, run {number}", "mixed", 60) for number in range(2, 1
 ALIKE = Load("mixed, 8 alike", "mixed", 30, alike=_SESSIONS)
 
 
-def measure_rollouts(gem: str | None, rounds: int) -> dict[str, dict[str, Result]]:
-    """Load each server in turn, again and again; return medians by server and load."""
+def measure_rollouts(gem: str | None, rounds: int, share: float) -> dict[str, dict[str, Result]]:
+    """Load each server in turn, again and again; return medians by server and load.
+
+    `share` is how much of each load is put on them.
+    """
     seen: dict[str, dict[str, list[Result]]] = {}
     turns: list[tuple[str, Callable[[], AbstractContextManager[Target]], tuple[Load, ...]]] = [
         ("envhost", _ours, (*LOADS, *AGAIN, ALIKE)),
@@ -78,12 +81,14 @@ def measure_rollouts(gem: str | None, rounds: int) -> dict[str, dict[str, Result
         turns.append(("gem", partial(_gem, gem), LOADS))
     for number in range(rounds):
         for name, serve, loads in turns:
+            before = frozenset(descendants(os.getpid()))
             with serve() as target:
                 for load in loads:
-                    result = _drive(target, load, f"{number}")
+                    some = evolve(load, count=max(_SESSIONS, round(share * load.count)))
+                    result = _drive(target, some, f"{number}")
                     seen.setdefault(name, {}).setdefault(load.name, []).append(result)
                     print(f"  round {number + 1}: {name}, {load.name}: {result}", file=sys.stderr)
-            _end_all()
+            _end_all(before)
     return {
         name: {load: _medians(results) for load, results in loads.items()}
         for name, loads in seen.items()
@@ -201,9 +206,9 @@ def _tests() -> dict[str, list[Any]]:
     return {"inputs": [test.input for test in tests], "outputs": [test.expected for test in tests]}
 
 
-def _end_all() -> None:
-    """Kill what a server has left, all of which is below us."""
-    while left := descendants(os.getpid()):
+def _end_all(before: frozenset[int]) -> None:
+    """Kill what a server has left: all below us that was not there before it."""
+    while left := set(descendants(os.getpid())) - before:
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
