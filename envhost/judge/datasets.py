@@ -17,7 +17,7 @@ from .rows import Source
 
 __all__ = ["fetched", "mapped"]
 
-_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)")
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(?:-\w+)?(\.\w+)")
 _NO_LIBRARIES = "needs the libraries of the data extra: pip install '.[data]'"
 
 

@@ -169,10 +169,12 @@ async def test_neither_network_nor_copy(home: Path) -> None:
         await load("axon-rl/TACO-8k")
 
 
-async def test_a_copy_that_was_not_fetched_to_its_end(made: Path, home: Path) -> None:
+@pytest.mark.parametrize("name", ["train-00000-of-00002", "train-00000-of-00002-0a1b2c3d"])
+async def test_a_copy_that_was_not_fetched_to_its_end(made: Path, home: Path, name: str) -> None:
     """Missing shards are refused: fewer rows would be served without a word."""
-    snapshot = lay_out(home, made / "hub", refs=["main"])
-    (snapshot / "data" / "train-00001-of-00002.parquet").unlink()
+    folder = lay_out(home, made / "hub", refs=["main"]) / "data"
+    (folder / "train-00001-of-00002.parquet").unlink()
+    (folder / "train-00000-of-00002.parquet").rename(folder / f"{name}.parquet")
     with pytest.raises(ConfigError, match=r"has 1 of 2 files data/train-\*\.parquet"):
         await load("axon-rl/TACO-8k")
 
