@@ -47,12 +47,6 @@ def _own_pins() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def serving_python() -> Callable[..., str]:
-    """Return a function from pins to a Python that has them and what envhost needs."""
-    return lambda *pins: _python(*pins, *_own_pins())
-
-
-@pytest.fixture(scope="session")
 def gem_python() -> str:
     """Return a Python with GEM in it, which can run envhost too."""
     return _python(*GEM_PINS, *_own_pins())
