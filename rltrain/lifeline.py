@@ -80,6 +80,17 @@ class Lifeline:
         except RuntimeError:
             return  # whoever held the store has ended before us
 
+    def meet(self) -> None:
+        """Wait until all ranks have come so far; no collective, which may be gone by now."""
+        try:
+            self._store.add("met", 1)
+            while self._store.add("met", 0) <= len(self._others) and not self._has_failed.wait(
+                0.05
+            ):
+                pass
+        except RuntimeError:
+            return  # whoever held the store has met all and left
+
     def failure(self, wait_seconds: float) -> str:
         """Return which other rank has failed and why, after waiting for it; empty if none has."""
         self._has_failed.wait(wait_seconds)

@@ -190,13 +190,13 @@ def joined(place: Place, *, wait_seconds: float) -> Iterator[Ranks]:
     signs = prefixed("rltrain-lifeline", store.clone())
     with Lifeline(signs, rank=place.rank, world_size=place.world_size) as lifeline:
         try:
-            ranks = Ranks(place)
-            yield ranks
-            ranks.any(False)  # nobody leaves before all have come so far
+            yield Ranks(place)
+            lifeline.meet()
         except BaseException as error:
             _ended(error, place, lifeline)
             raise
-    dist.destroy_process_group()
+    if dist.is_initialized():  # vLLM's end takes it down
+        dist.destroy_process_group()
 
 
 def _ended(error: BaseException, place: Place, lifeline: Lifeline) -> None:

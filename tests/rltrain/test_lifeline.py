@@ -84,3 +84,23 @@ def test_a_rank_that_ends_in_time_is_not_ended() -> None:
         assert first.failure(30)
 
     assert not ended.event.is_set()
+
+
+def test_nobody_leaves_a_meeting_before_all_have_come() -> None:
+    """The first waits for the second; where the second fails it does not."""
+    store = dist.HashStore()
+    (first, _), (second, _) = make(store, 0), make(store, 1)
+    waiting = threading.Thread(target=first.meet)
+
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    second.meet()
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+    other_store = dist.HashStore()
+    (third, _), (fourth, _) = make(other_store, 0), make(other_store, 1)
+    with third:
+        fourth.tell("gone")
+        third.meet()
