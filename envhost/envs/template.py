@@ -36,6 +36,7 @@ _BOOT = (
     "from envhost.envs.worker_child import main; main(int(sys.argv[1]))"
 )
 _PACKET_BYTES = 1 << 16
+_FORK_SECONDS = 30.0
 _LINE_BYTES = 1 << 14
 _QUIET_LIBRARIES = {
     # A pool of threads made by an import would make the template unfit to fork.
@@ -152,9 +153,10 @@ class Template:
                 del self._forks[fork.name]
                 near.close()
                 raise NotScored(f"the template process has gone: {error}") from error
-        with trio.CancelScope(shield=True):  # milliseconds: then it can be killed
+        with trio.move_on_after(_FORK_SECONDS, shield=True):  # until it can be killed
             await fork.begun.wait()
-        return fork
+            return fork
+        raise NotScored(f"the template process did not fork within {_FORK_SECONDS:g} s")
 
     async def follow(self) -> None:
         """Take the template's reports until it ends; all its workers have ended then."""

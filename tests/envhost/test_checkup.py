@@ -11,6 +11,8 @@ import pytest
 from envhost.checkup import Trial, checkup, foreign
 from envhost.config import ServerConfig
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parent / "kept" / "wrong_envs.py"
 PATIENT = Trial(limit_seconds=30.0, slow_seconds=30.0)
 TRIALS = {

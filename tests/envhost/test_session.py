@@ -13,7 +13,7 @@ import trio.testing
 from peer import Closed, Peer, Script, bench, frame, text
 from trio.testing import MockClock
 
-from envhost.environment import Observation, StepResult
+from envhost.environment import Observation, StepResult, Traits
 from envhost.errors import EpisodeError, NotScored, ProtocolError
 
 RESET = {"type": "reset"}
@@ -840,3 +840,55 @@ async def test_cancelling_a_session_closes_its_environment(autojump_clock: MockC
         await peer.send(STEP)
         await made.settle("step")
     assert script.events == ["build", "reset", "step", "step cancelled", "close"]
+
+
+# -- tools ----------------------------------------------------------------------------------------
+
+
+class _Toolbox:
+    """An environment with tools, of the native protocol."""
+
+    traits = Traits(reset_options=frozenset(), is_text=False, has_tools=True)
+
+    async def reset(self) -> Any:
+        return {"tools": ["hammer"]}, {}
+
+    async def step(self, action: Any) -> Any:
+        return {"did": action["type"]}, 1, False, False, {}
+
+    async def state(self) -> dict[str, Any]:
+        return {"step_count": 40}
+
+    async def mcp(self, call: Any) -> dict[str, Any]:
+        return {"id": call["id"], "result": "bang"}
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_tools_are_reached_by_steps_and_by_mcp(autojump_clock: MockClock) -> None:
+    """Listing needs no episode and is no step of one; the state is the environment's own."""
+
+    async def build() -> Any:
+        script.living -= 1  # not one of the script's
+        return _Toolbox()
+
+    script = Script(build=build)
+    async with bench(script) as made:
+        peer = await made.connect()
+        listed = await peer.ask({"type": "step", "data": {"type": "list_tools"}})
+        early = await peer.ask({"type": "step", "data": {"type": "call_tool"}})
+        await peer.reset()
+        called = await peer.ask({"type": "step", "data": {"type": "call_tool"}})
+        answered = await peer.ask({"type": "mcp", "data": {"id": 3}})
+        state = await peer.ask(STATE)
+        await peer.drop()
+        await made.settle()
+
+    assert listed["data"]["observation"]["did"] == "list_tools"
+    assert (listed["data"]["reward"], listed["data"]["done"]) == (None, False)
+    assert "reset first" in early["data"]["message"]
+    assert (called["data"]["observation"]["did"], called["data"]["reward"]) == ("call_tool", 1.0)
+    assert answered == {"type": "mcp", "data": {"id": 3, "result": "bang"}}
+    assert state["data"]["step_count"] == 40
+    assert "tools" not in state["data"]

@@ -213,6 +213,7 @@ def test_a_lost_template_is_started_again(server: Any, client: EnvClient) -> Non
     assert client.reset(seed=1)[1]["loaded_by"] != template
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_the_server(start_server: Start, tmp_path: Path, end: int) -> None:
     """Not the template, not a worker in a loop, not what it started."""
@@ -231,6 +232,7 @@ def test_nothing_outlives_the_server(start_server: Start, tmp_path: Path, end: i
 # -- other kinds ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_environment_without_seeds_says_so_once(start_server: Start) -> None:
     """In the log, and in each reset's metadata."""
     server = start_server(f"{FILE}:Unseeded")
@@ -244,6 +246,7 @@ def test_an_environment_without_seeds_says_so_once(start_server: Start) -> None:
     assert "seeds: its reset takes none" in server.log()
 
 
+@pytest.mark.slow
 def test_asynchronous_methods_have_a_loop(start_server: Start) -> None:
     """asyncio's, the same for all calls; a reset that takes anything gets what was asked for."""
     server = start_server(f"{FILE}:Asynchronous")
@@ -252,6 +255,7 @@ def test_asynchronous_methods_have_a_loop(start_server: Start) -> None:
         assert made.step("tick")[:3] == ("tick", 1.0, True)
 
 
+@pytest.mark.slow
 def test_a_functions_environment_is_kept_apart(start_server: Start) -> None:
     """What a function returns decides, as what a class is does."""
     server = start_server(f"{FILE}:make", "--env-config", '{"kind": "Sync"}')
@@ -259,6 +263,7 @@ def test_a_functions_environment_is_kept_apart(start_server: Start) -> None:
         assert made.reset()[1]["pid"] != server.process.pid
 
 
+@pytest.mark.slow
 def test_in_a_thread_it_shares_the_servers_process(start_server: Start) -> None:
     """Its endless loop, abandoned, holds up no other session."""
     server = start_server(SYNC, "--env-config", '{"run_in": "thread"}')
@@ -275,6 +280,7 @@ def test_in_a_thread_it_shares_the_servers_process(start_server: Start) -> None:
         assert made.state()["dataset_size"] == 7
 
 
+@pytest.mark.slow
 def test_a_sandbox_shows_little_of_the_machine(start_server: Start, tmp_path: Path) -> None:
     """No file but what it needs and what it is given, nothing to write to, and no network."""
     secret, given = tmp_path / "secret", tmp_path / "given"
@@ -289,7 +295,7 @@ def test_a_sandbox_shows_little_of_the_machine(start_server: Start, tmp_path: Pa
             (f"read {secret}", "FileNotFoundError"),
             (f"write {given}", "Read-only|Permission"),
             (f"write {FILE.parent}/x", "Read-only|Permission"),
-            (f"connect {server.port}", "ConnectionRefused|unreachable"),
+            (f"connect {server.port}", "PermissionError|ConnectionRefused|unreachable"),
         ):
             with pytest.raises(EnvironmentFailed, match=words):
                 made.step(attempt)
