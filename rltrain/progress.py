@@ -69,6 +69,7 @@ class Display:
         self._steps_before = done_steps
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=is_silent)
         self._rewards: list[float | None] = []
+        self._is_gap_shown = False
         self._planned_turns = planned_turns
         self._turns_before = done_turns
         self._step_seconds = 0.0
@@ -121,6 +122,9 @@ class Display:
         """Show a training step, and the time left at the pace of the steps so far."""
         self._step_seconds += record.step_seconds
         self._rewards.append(record.reward_mean)
+        if record.memory_bytes and record.policy_gap is not None and not self._is_gap_shown:
+            self._is_gap_shown = True
+            self.line(f"policy gap on the first batch: {record.policy_gap:.1e} a token")
         summary = (
             f"reward {_number(record.reward_mean)} {sparkline(self._rewards)}  "
             f"solved {_number(record.solved, '.0%')}  left {self._left(record.turns)}  "

@@ -108,3 +108,27 @@ def test_a_short_run_learns(tmp_path: Path, quickstart_model: Path) -> None:
     assert len(rewards) == 12
     assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.1
     assert (run / "adapter" / "adapter_config.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.train
+def test_the_quickstart_learns_with_vllm(tmp_path: Path, quickstart_model: Path) -> None:
+    """With `use_vllm: true` the quickstart learns as much; the policy gap is rounding."""
+    pytest.importorskip("vllm")
+    run = tmp_path / "run"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "rltrain", "scripts/quickstart.yaml", "--output", run),
+            *("--cache-dir", tmp_path / "cache", "--device", "cpu"),
+            *("--set", f"network.pretrained_model_name_or_path={quickstart_model}"),
+            *("--set", "algorithm.use_vllm=true"),
+        ],
+        check=True,
+        cwd=ROOT,
+    )
+    subprocess.run(
+        [sys.executable, "scripts/show_run.py", run, "--expected-rise", "0.3"], check=True, cwd=ROOT
+    )
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(steps) == 25
+    assert all(step["policy_gap"] < 1e-5 for step in steps if step["optimiser_steps"])

@@ -102,6 +102,7 @@ def test_a_run_samples_the_policy_that_it_trains(
         assert record["sync_seconds"] > 0
     assert len(read_records(first / "evaluations.jsonl")) == 2
     assert "writing the dequantised model" in said
+    assert said.count("policy gap on the first batch: ") == 1
     assert said.count("vLLM cannot sleep on cpu") == 1
     assert "dequantised" not in said_again
 
