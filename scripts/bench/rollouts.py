@@ -64,6 +64,8 @@ LOADS = (
 )
 # Ours alone: nine more runs in the same server.
 AGAIN = tuple(Load(f"mixed, run {number}", "mixed", 60) for number in range(2, 11))
+# Not shown: after it every cell of a pool is there and has served.
+_FIRST = Load("first", "right", 16)
 ALIKE = Load("mixed, 8 alike", "mixed", 30, alike=_SESSIONS)
 
 
@@ -83,6 +85,7 @@ def measure_rollouts(gem: str | None, rounds: int, share: float) -> dict[str, di
         for name, serve, loads in turns:
             before = frozenset(descendants(os.getpid()))
             with serve() as target:
+                _drive(target, _FIRST, f"{number}")
                 for load in loads:
                     some = evolve(load, count=max(_SESSIONS, round(share * load.count)))
                     result = _drive(target, some, f"{number}")
