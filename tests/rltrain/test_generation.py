@@ -12,15 +12,19 @@ import pytest
 import yaml
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("vllm")
 
 from rltrain import generation  # noqa: E402
 from rltrain.errors import RunStopped, SetupError  # noqa: E402
 from rltrain.launch import Launch  # noqa: E402
 from rltrain.manifest_file import read_manifest  # noqa: E402
 from rltrain.metrics import read_records  # noqa: E402
+from rltrain.sampler.vllm import is_installed  # noqa: E402
 
-pytestmark = [pytest.mark.train, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_installed(), reason="vLLM is not installed"),
+]
 
 
 @pytest.fixture

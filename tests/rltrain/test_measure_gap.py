@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("vllm")
 
 import measure_gap
 
-pytestmark = [pytest.mark.train, pytest.mark.slow]
+from rltrain.sampler.vllm import is_installed
+
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_installed(), reason="vLLM is not installed"),
+]
 
 
 def test_only_the_original_base_is_another_policy(

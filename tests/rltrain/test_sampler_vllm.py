@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("vllm")
 
 from rltrain.batch import TrainingRow, make_batch  # noqa: E402
 from rltrain.manifest import Algorithm, Network  # noqa: E402
@@ -22,9 +21,14 @@ from rltrain.sampler.vllm import (  # noqa: E402
     VllmSampler,
     can_sleep,
     engine_argument_names,
+    is_installed,
 )
 
-pytestmark = [pytest.mark.train, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_installed(), reason="vLLM is not installed"),
+]
 
 DEVICE = torch.device("cpu")
 
