@@ -263,6 +263,7 @@ class Launch:
             policy.save_adapter(self.folder / "adapter")
         is_used_up = state.turns >= self.manifest.training.max_steps
         is_stopped = ranks.any(stop.is_requested)
+        ranks.meet()  # vLLM takes the group down, in which another may still be waiting
         return not is_stopped or (is_used_up and state.evaluated_step == state.step)
 
     def _boards(self, resumed_step: int) -> tuple[Board, ...]:

@@ -57,6 +57,7 @@ class Lifeline:
         self._end = end
         self._is_over = threading.Event()
         self._failure = ""
+        self._meetings = 0
         self._has_failed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lifeline", daemon=True)
 
@@ -82,11 +83,11 @@ class Lifeline:
 
     def meet(self) -> None:
         """Wait until all ranks have come so far; no collective, which may be gone by now."""
+        self._meetings += 1
+        key = f"met/{self._meetings}"
         try:
-            self._store.add("met", 1)
-            while self._store.add("met", 0) <= len(self._others) and not self._has_failed.wait(
-                0.05
-            ):
+            self._store.add(key, 1)
+            while self._store.add(key, 0) <= len(self._others) and not self._has_failed.wait(0.05):
                 pass
         except RuntimeError:
             return  # whoever held the store has met all and left

@@ -83,9 +83,13 @@ class Ranks:
 
     Args:
         place: Which of them this one is.
+        meet: Waits until all have come so far, without a collective.
     """
 
-    def __init__(self, place: Place | None = None) -> None:
+    def __init__(
+        self, place: Place | None = None, *, meet: Callable[[], None] = lambda: None
+    ) -> None:
+        self.meet = meet
         place = place or Place()
         self.rank = place.rank
         self.world_size = place.world_size
@@ -190,7 +194,7 @@ def joined(place: Place, *, wait_seconds: float) -> Iterator[Ranks]:
     signs = prefixed("rltrain-lifeline", store.clone())
     with Lifeline(signs, rank=place.rank, world_size=place.world_size) as lifeline:
         try:
-            yield Ranks(place)
+            yield Ranks(place, meet=lifeline.meet)
             lifeline.meet()
         except BaseException as error:
             _ended(error, place, lifeline)
