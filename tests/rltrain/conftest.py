@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Transformers imports DeepSpeed where it is installed, which prints its guess unless it is told.
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 WORDS = [
     *("alpha", "beta", "gamma", "delta", "one", "two", "three", "four"),
