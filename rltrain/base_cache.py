@@ -25,7 +25,7 @@ import torch
 from .disk import flush_tree
 from .errors import SetupError
 from .manifest import Algorithm, Network
-from .policy import compute_dtype, model_revision, model_shape, save_dequantised
+from .models import compute_dtype, model_revision, model_shape, save_dequantised
 
 __all__ = ["default_cache", "dequantised_base"]
 

@@ -17,8 +17,9 @@ from attrs import frozen
 from .base_cache import dequantised_base
 from .engine import Engine
 from .manifest import Manifest
+from .models import compute_dtype
 from .parking import Parking
-from .policy import Policy, compute_dtype
+from .policy import Policy
 from .sampler import Sampler
 from .sampler.adapters import Adapters
 from .sampler.hf import TransformersSampler

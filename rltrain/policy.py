@@ -1,12 +1,11 @@
 """The policy: a base model, quantised or not, with the LoRA adapter that is trained.
 
-Owns loading, token logprobs and the adapter's files. It is the only module that knows peft and
-bitsandbytes. The same module object is sampled from and trained, so both are one policy.
+Owns token logprobs, the adapter and its files; it is the only module that knows peft. The base is
+`models`' work. The same module object is sampled from and trained, so both are one policy.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,31 +14,17 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from bitsandbytes.nn import Linear4bit  # type: ignore[attr-defined]  # it has no __all__
 from peft import LoraConfig as PeftConfig
 from peft import get_peft_model, load_peft_weights, set_peft_model_state_dict
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-from transformers.utils import logging as transformers_logging
 
 from .batch import Batch
 from .errors import SetupError
-from .estimate import ModelShape
 from .manifest import Algorithm, LoraConfig, Network
+from .models import first_line, load_base, load_tokenizer
 
-__all__ = [
-    "CHUNK_ELEMENTS",
-    "Policy",
-    "TokenLogprobs",
-    "compute_dtype",
-    "load_policy",
-    "load_tokenizer",
-    "model_revision",
-    "model_shape",
-    "read_adapter",
-    "save_dequantised",
-]
+__all__ = ["CHUNK_ELEMENTS", "Policy", "TokenLogprobs", "load_policy", "read_adapter"]
 
 CHUNK_ELEMENTS = 2**26
 """Logits held at once: 256 MiB in fp32, 441 tokens at a vocabulary of 152,000."""
@@ -190,63 +175,6 @@ def read_adapter(folder: Path) -> dict[str, Tensor]:
     return weights
 
 
-def load_tokenizer(name: str) -> Any:
-    """Return the tokenizer of a hub id or folder.
-
-    Raises:
-        SetupError: There is none.
-    """
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise SetupError(
-            f"network.pretrained_model_name_or_path: no tokenizer at {name!r}: {_first_line(error)}"
-        ) from error
-
-
-def model_shape(network: Network) -> ModelShape:
-    """Return a model's sizes, from its config alone.
-
-    Raises:
-        SetupError: There is no such model.
-    """
-    name = network.pretrained_model_name_or_path
-    try:
-        config = AutoConfig.from_pretrained(name)
-        make: Any = AutoModelForCausalLM.from_config
-        with torch.device("meta"):
-            model = make(config)
-    except (OSError, ValueError) as error:
-        raise SetupError(
-            f"network.pretrained_model_name_or_path: no model at {name!r}: {_first_line(error)}"
-        ) from error
-    lora, text = network.lora_config, config.get_text_config()
-    linears = {
-        path: module
-        for path, module in model.get_decoder().named_modules()
-        if isinstance(module, nn.Linear)
-    }
-    heads = text.num_attention_heads
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
-    limit = getattr(text, "max_position_embeddings", None) or 2**20
-    return ModelShape(
-        parameters=model.num_parameters(),
-        block_weights=sum(module.weight.numel() for module in linears.values()),
-        adapter_weights=sum(
-            lora.lora_r * (module.in_features + module.out_features)
-            for path, module in linears.items()
-            if isinstance(lora.target_modules, str)
-            or path.rpartition(".")[2] in lora.target_modules
-        ),
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        intermediate=getattr(text, "intermediate_size", 4 * text.hidden_size),
-        vocabulary=text.vocab_size,
-        cache_values=2 * head_size * (getattr(text, "num_key_value_heads", None) or heads),
-        context=min(limit, network.max_context_length or limit),
-    )
-
-
 def load_policy(network: Network, algorithm: Algorithm, *, device: torch.device) -> Policy:
     """Load the base model, quantise it, and put a fresh adapter on it.
 
@@ -255,14 +183,9 @@ def load_policy(network: Network, algorithm: Algorithm, *, device: torch.device)
     Raises:
         SetupError: The model does not exist, or its head is not a plain matrix product.
     """
-    _quiet_transformers()
     torch.manual_seed(algorithm.seed)
     tokenizer = load_tokenizer(network.pretrained_model_name_or_path)
-    base = _load_base(network.pretrained_model_name_or_path, algorithm.quantization, device)
-    for module in _quantised_linears(base):
-        # An evaluation forward would repack the weights for AVX512-BF16 and train() would not
-        # undo it: gradients after it would be wrong by 80 %, silently.
-        module.support_avx512bf16_for_cpu = False
+    base = load_base(network.pretrained_model_name_or_path, algorithm.quantization, device)
     limit = getattr(base.config, "max_position_embeddings", None) or 2**20
     if network.max_context_length is not None and network.max_context_length > limit:
         raise SetupError(
@@ -280,83 +203,6 @@ def load_policy(network: Network, algorithm: Algorithm, *, device: torch.device)
     return policy
 
 
-def save_dequantised(
-    network: Network, algorithm: Algorithm, *, device: torch.device, folder: Path
-) -> None:
-    """Write the base that `load_policy` quantises, with the weights that are left of it.
-
-    Raises:
-        SetupError: The model does not exist.
-    """
-    _quiet_transformers()
-    base = _load_base(network.pretrained_model_name_or_path, algorithm.quantization, device)
-    base.dequantize(dtype=compute_dtype(device))
-    # Of several processes transformers lets rank 0 alone write; here it is whoever holds the lock.
-    base.should_save_on_this_rank = lambda _: True
-    base.save_pretrained(folder)
-
-
-def model_revision(name: str) -> str:
-    """Return what tells versions of a model apart: a commit, or the files' sizes and times.
-
-    Raises:
-        SetupError: There is no such model.
-    """
-    if Path(name).is_dir():
-        kinds = {".safetensors", ".bin", ".json"}
-        files = sorted(path for path in Path(name).iterdir() if path.suffix in kinds)
-        stats = [(path.name, path.stat()) for path in files]
-        return " ".join(f"{file}:{stat.st_size}:{stat.st_mtime_ns}" for file, stat in stats)
-    try:
-        return str(AutoConfig.from_pretrained(name)._commit_hash)  # noqa: SLF001 (no other name)
-    except (OSError, ValueError) as error:
-        raise SetupError(
-            f"network.pretrained_model_name_or_path: no model at {name!r}: {_first_line(error)}"
-        ) from error
-
-
-def compute_dtype(device: torch.device) -> torch.dtype:
-    """Return the type of weights and activations on a device."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
-
-
-def _quiet_transformers() -> None:
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _load_base(name: str, quantization: str | Mapping[str, Any], device: torch.device) -> Any:
-    dtype = compute_dtype(device)
-    options: dict[str, Any] = {"dtype": dtype, "device_map": {"": device}}
-    if quantization != "none":
-        options["quantization_config"] = _quantisation(quantization, dtype)
-    try:
-        return AutoModelForCausalLM.from_pretrained(name, **options)
-    except (OSError, ValueError, ImportError) as error:
-        raise SetupError(
-            f"network.pretrained_model_name_or_path: cannot load {name!r}: {_first_line(error)}"
-        ) from error
-
-
-def _quantisation(quantization: str | Mapping[str, Any], dtype: torch.dtype) -> Any:
-    presets: dict[str, dict[str, Any]] = {
-        "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-        "int8": {"load_in_8bit": True},
-    }
-    options = presets[quantization] if isinstance(quantization, str) else quantization
-    make: Any = BitsAndBytesConfig
-    try:
-        return make(**{"bnb_4bit_compute_dtype": dtype, **options})
-    except (TypeError, ValueError) as error:
-        raise SetupError(f"algorithm.quantization: BitsAndBytesConfig says: {error}") from error
-
-
-def _quantised_linears(model: nn.Module) -> list[Any]:
-    """Return the 4-bit layers."""
-    return [module for module in model.modules() if isinstance(module, Linear4bit)]
-
-
 def _with_adapter(base: Any, config: LoraConfig) -> Any:
     targets = config.target_modules
     try:
@@ -371,7 +217,7 @@ def _with_adapter(base: Any, config: LoraConfig) -> Any:
             ),
         )
     except ValueError as error:
-        raise SetupError(f"network.lora_config: {_first_line(error)}") from error
+        raise SetupError(f"network.lora_config: {first_line(error)}") from error
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -394,7 +240,3 @@ def _check_head(policy: Policy) -> None:
             "the model changes its logits after the output layer (soft-capping, scaling): "
             "rltrain cannot train it"
         )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

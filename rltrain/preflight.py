@@ -18,7 +18,8 @@ from .environments import EnvironmentFacts, ask_facts, server_capacity
 from .errors import SetupError
 from .estimate import estimate_memory
 from .manifest import Manifest
-from .policy import CHUNK_ELEMENTS, load_tokenizer, model_shape
+from .models import load_tokenizer, model_shape
+from .policy import CHUNK_ELEMENTS
 from .ranks import Place
 from .sampler.hf import WAVE_ROWS
 from .sampler.vllm import is_installed

@@ -100,7 +100,7 @@ def test_models_without_a_usable_template_are_refused() -> None:
 @pytest.mark.train
 def test_a_real_tokenizer_agrees(tiny_model: Path) -> None:
     """Prompt and suffix are what Transformers itself gives for the whole conversation."""
-    from rltrain.policy import load_tokenizer
+    from rltrain.models import load_tokenizer
 
     tokenizer = load_tokenizer(str(tiny_model))
     chat = Chat(tokenizer)

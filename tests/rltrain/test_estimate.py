@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 from rltrain.batch import TrainingRow, make_batch  # noqa: E402
 from rltrain.estimate import MemoryEstimate, estimate_memory  # noqa: E402
 from rltrain.manifest import Algorithm, Environment, LoraConfig, Manifest, Network  # noqa: E402
-from rltrain.policy import Policy, load_policy, model_shape  # noqa: E402
+from rltrain.models import model_shape  # noqa: E402
+from rltrain.policy import Policy, load_policy  # noqa: E402
 from rltrain.rollout import Completion, Transcript  # noqa: E402
 
 pytestmark = pytest.mark.train

@@ -13,7 +13,8 @@ from rltrain import policy as policy_module  # noqa: E402
 from rltrain.batch import TrainingRow, make_batch  # noqa: E402
 from rltrain.errors import SetupError  # noqa: E402
 from rltrain.manifest import Algorithm, LoraConfig, Network  # noqa: E402
-from rltrain.policy import Policy, load_policy, load_tokenizer, read_adapter  # noqa: E402
+from rltrain.models import load_tokenizer, quantised_linears  # noqa: E402
+from rltrain.policy import Policy, load_policy, read_adapter  # noqa: E402
 from rltrain.rollout import Completion, Transcript  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -126,7 +127,7 @@ def test_an_evaluation_forward_leaves_the_nf4_gradient_alone(tiny_model: Path) -
         policy.forward(input_ids=BATCH.input_ids, use_cache=False)
 
     assert torch.allclose(gradient(policy), before, rtol=1e-5, atol=1e-6)
-    layers = policy_module._quantised_linears(policy.model)
+    layers = quantised_linears(policy.model)
     assert layers
     assert not any(layer.support_avx512bf16_for_cpu for layer in layers)
 
