@@ -50,7 +50,7 @@ class MemoryEstimate:
     activations: int
     logits: int
     cache: int
-    """Keys and values while sampling with Transformers."""
+    """Keys and values while sampling with Transformers; vLLM's memory is its own."""
 
     @property
     def total(self) -> int:
@@ -64,7 +64,7 @@ class MemoryEstimate:
             "a backward pass": self.activations + self.logits,
             "sampling": self.cache,
         }
-        listed = ", ".join(f"{name} {_size(value)}" for name, value in parts.items())
+        listed = ", ".join(f"{name} {_size(value)}" for name, value in parts.items() if value)
         return f"about {_size(self.total)} at the worst moment ({listed})"
 
 
@@ -103,7 +103,7 @@ def estimate_memory(
         if algorithm.gradient_checkpointing
         else shape.layers * of_block
     )
-    sampled = min(algorithm.rollouts, wave_rows)
+    sampled = 0 if algorithm.use_vllm else min(algorithm.rollouts, wave_rows)
     return MemoryEstimate(
         weights=int(shape.block_weights * bits / 8 + rest * bytes_per_value),
         optimiser=shape.adapter_weights * 4 * 4,

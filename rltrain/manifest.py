@@ -285,5 +285,7 @@ def find_warnings(manifest: Manifest) -> Iterator[str]:
             "algorithm.top_p/top_k/min_p: truncated sampling biases the importance ratio by the "
             "kept mass; training.max_policy_gap is not enforced"
         )
+    if algorithm.vllm_config and not algorithm.use_vllm:
+        yield "algorithm.vllm_config: means nothing without use_vllm: true"
     if manifest.network.lora_config.lora_dropout:
         yield "network.lora_config.lora_dropout: the trained policy differs from the sampled one"

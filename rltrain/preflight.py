@@ -98,7 +98,8 @@ def check_model(manifest: Manifest, device: torch.device) -> Iterator[str]:
     )
     free = _free_bytes(device)
     verdict = "" if estimate.total < free else f": {SMALLER}"
-    yield f"Memory: {estimate}; {free / 2**30:.1f} GiB are free on {device}{verdict}"
+    beside = ", and vLLM's beside it" if manifest.algorithm.use_vllm else ""
+    yield f"Memory: {estimate}{beside}; {free / 2**30:.1f} GiB are free on {device}{verdict}"
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -113,6 +113,15 @@ def test_a_backward_pass_is_estimated_to_a_factor_of_two(
     assert said.activations - of_block + said.logits < sum(kept.values()) * 2
 
 
+def test_vllm_samples_in_memory_of_its_own(tiny_model: Path) -> None:
+    """Keys and values are Transformers' while it samples, and not counted otherwise."""
+    transformers, vllm = (estimate(manifest(tiny_model, use_vllm=use)) for use in (False, True))
+
+    assert transformers.cache > 0
+    assert vllm.cache == 0
+    assert "sampling" not in str(vllm)
+
+
 def test_named_modules_count_alone(tiny_model: Path) -> None:
     """LoRA on two of a layer's matrices: r · (in + out) each, in both layers."""
     network = Network(

@@ -141,6 +141,7 @@ def test_two_names_of_the_cap_exclude_each_other() -> None:
         ("algorithm.torch_compiler=default", "algorithm.torch_compiler: rltrain has no use"),
         ("mutation={a: 1}", "mutation: rltrain has no use for this key of AgileRL"),
         ("algorithm.top_p=0.9", "algorithm.top_p/top_k/min_p: truncated sampling biases"),
+        ("algorithm.use_vllm=false", "algorithm.vllm_config: means nothing without use_vllm"),
     ],
 )
 def test_some_choices_only_warn(override: str, warning: str) -> None:
