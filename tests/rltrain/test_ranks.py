@@ -36,14 +36,19 @@ def torchrun(ranks: int, *arguments: object) -> list[str]:
     return [*program, "--nproc-per-node", str(ranks), *map(str, arguments)]
 
 
+LAUNCHERS_OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "LOCAL_SIZE")
+
+
 def start(command: list[str], **variables: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    # vLLM and DeepSpeed, at work in this process before, leave a launcher's variables behind.
+    kept = {name: value for name, value in os.environ.items() if name not in LAUNCHERS_OWN}
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": path, **variables},
+        env={**kept, "HF_HUB_OFFLINE": "1", "PYTHONPATH": path, **variables},
     )
 
 
