@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from server_process import ServerProcess, serve
+
+# In a shell's background these tests ignore interrupts, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ECHO = textwrap.dedent('''
     """A text environment that echoes; the answer's length is the reward."""

@@ -106,8 +106,6 @@ def program(source: str, stdin: bytes = b"") -> Program:
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_program_ends_as_under_a_plain_interpreter(end: str, tmp_path: Path) -> None:
     """What a program prints at its end, and its status, are those of a plain interpreter."""
-    # Where these tests run in a shell's background they ignore interrupts, and so would the child.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     path = tmp_path / "main.py"
     path.write_text(ENDS[end])
     plain = subprocess.run([sys.executable, "-S", path], capture_output=True, check=False)
