@@ -55,9 +55,12 @@ class Watched:
         return found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Return a browser that a package's tests share; pages share nothing."""
+    """Return a browser that a module's tests share; pages share nothing.
+
+    No longer than a module, since Playwright holds this thread's asyncio loop until it ends.
+    """
     path = shutil.which("chromium")
     assert path, "no chromium: scripts/test.sh installs it (apt-get install chromium)"
     with sync_playwright() as playwright:
