@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import socket
 
 __all__ = ["free_port", "is_open"]
 
 
+_BELOW_EPHEMERAL = range(20_000, 32_000)
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
+    """Return a port that nobody listens on, and that no outgoing connection is given meanwhile."""
+    while True:
+        port = random.choice(_BELOW_EPHEMERAL)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         return port
 
 

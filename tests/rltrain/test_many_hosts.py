@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from rawclient import wait_until
 from server_process import ServerProcess
 
 from envhost.client import EnvClient
+from rltrain.metrics import read_records
 
 Start = Callable[..., ServerProcess]
 
@@ -127,10 +127,7 @@ def _manifest(folder: Path, url: str | list[str], model: Path, max_steps: int = 
 
 
 def _records(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_records(run / "metrics.jsonl")  # which may be looked at in mid-write
 
 
 def _wait_for_steps(run: Path, training: subprocess.Popen[bytes], count: int) -> None:
