@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Check and test everything; --fast leaves out what takes long (at most a minute once installed).
+# Check and test everything; --fast leaves out what takes long (three minutes once installed).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/setup.sh
