@@ -50,21 +50,27 @@ class WeightsAndBiases:
 
     Args:
         options: What the manifest hands to `wandb.init`: project, name, entity, mode, …
-        folder: The run's folder; its name is the run's id, so that a resumed run goes on in it.
+        folder: The run's folder, which keeps W&B's id of the run.
+        is_resumed: Go on in the run of that id.
 
     Raises:
         SetupError: W&B refuses the options, or does not let us in.
     """
 
-    def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
+    def __init__(self, options: Mapping[str, Any], folder: Path, *, is_resumed: bool) -> None:
         import wandb
 
-        known = {"dir": str(folder), "id": folder.name, "name": folder.name, "resume": "allow"}
+        # Not the folder's name, which another run of the same project may have too.
+        kept = folder / "wandb-run-id"
+        known: dict[str, Any] = {"dir": str(folder), "name": folder.name}
+        if is_resumed and kept.exists():
+            known |= {"id": kept.read_text(), "resume": "allow"}
         settings = wandb.Settings(console="off", quiet=True)
         try:
             self._run = wandb.init(**{**known, "settings": settings, **options})
         except (TypeError, ValueError, wandb.errors.Error) as error:
             raise SetupError(f"training.wandb: {str(error).strip().splitlines()[0]}") from error
+        kept.write_text(self._run.id)
         # Evaluations have steps of their own, so W&B's single counter does not fit.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
@@ -100,5 +106,5 @@ def open_boards(
     if importlib.util.find_spec("tensorboard") is not None:
         boards.append(TensorBoard(folder / "tensorboard", resumed_step=resumed_step))
     if wandb is not None:
-        boards.append(WeightsAndBiases(wandb, folder))
+        boards.append(WeightsAndBiases(wandb, folder, is_resumed=resumed_step > 0))
     return tuple(boards)

@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from ..background import background
 from ..environment import Description, Observation, StepResult, Traits
 from ..errors import ConfigError, EpisodeError, NotScored, ProtocolError
 from ..sandbox.cells import memory_groups
@@ -65,7 +66,7 @@ class WorkerEnvironments:
         async with AsyncExitStack() as stack:
             if self._wanted.memory_limit_bytes:
                 self._groups = await stack.enter_async_context(memory_groups(None))
-            nursery = await stack.enter_async_context(_cancelled_at_exit())
+            nursery = await stack.enter_async_context(background())
             await nursery.start(self._keep_template)
             try:
                 self._first = await self._make()
@@ -122,18 +123,6 @@ class WorkerEnvironments:
                 await worker.end()
                 raise
             return worker
-
-
-@asynccontextmanager
-async def _cancelled_at_exit() -> AsyncIterator[trio.Nursery]:
-    try:
-        async with trio.open_nursery() as nursery:
-            yield nursery
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
-            raise
-        raise group.exceptions[0] from None  # as if there were no nursery
 
 
 class Worker:

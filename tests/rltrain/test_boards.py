@@ -38,20 +38,21 @@ def test_tensorboard_has_each_step_once_after_a_resume(tmp_path: Path) -> None:
     assert read_tensorboard(tmp_path / "events", "train/reward_mean") == [(1, 0.25), (2, 0.75)]
 
 
-def test_wandb_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An offline run of the real W&B holds the names of what was logged."""
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+def test_wandb_gets_the_numbers(tmp_path: Path) -> None:
+    """An offline run of the real W&B holds what was logged; a resumed run goes on in the same."""
     options = {"project": "envhost-tests", "mode": "offline"}
-    folder = tmp_path / "run-7"
-    folder.mkdir()
-
-    with RunLog(folder, boards=open_boards(folder, options, resumed_step=0)) as log:
-        log.step(step_record(step=1, reward_mean=0.25))
+    ids = []
+    for resumed_step in (0, 1, 0):
+        boards = open_boards(tmp_path, options, resumed_step=resumed_step)
+        with RunLog(tmp_path, resumed_step=resumed_step, boards=boards) as log:
+            log.step(step_record(step=resumed_step + 1, reward_mean=0.25))
+        ids.append((tmp_path / "wandb-run-id").read_text())
     wandb.teardown()  # waits for W&B's own process, which writes after a run has finished
 
-    (written,) = folder.glob("wandb/offline-run-*-run-7/run-run-7.wandb")
-    assert b"train/reward_mean" in written.read_bytes()
-    assert read_tensorboard(folder / "tensorboard", "train/reward_mean") == [(1, 0.25)]
+    assert ids[0] == ids[1] != ids[2]
+    written = list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    assert {path.stem.removeprefix("run-") for path in written} == set(ids)
+    assert all(b"train/reward_mean" in path.read_bytes() for path in written)
 
 
 def test_wandb_says_what_it_does_not_know(tmp_path: Path) -> None:
